@@ -1,0 +1,113 @@
+"""What is refused before any host is touched: empty runs, misspelt tags and variables, wrong types, unfit nodes."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+
+SPECIAL_TAGS = ("all", "always", "never", "tagged", "untagged")
+CONTROLLER = ("localhost", "127.0.0.1", "::1")
+SUPPORTED = {"debian": ("12", "13"), "ubuntu": ("24.04",)}
+SPEC_KEYS = ("type", "elements", "choices", "options")
+CLOSE = 0.84  # similarity from which a variable outside our prefixes counts as a misspelling of one of ours
+
+
+def run_problems(group: Sequence[str], hosts: Sequence[str], site: str) -> list[str]:
+    """Why a run would do nothing: an empty group, or a limit that leaves none of it. `site` is the inventory that was read."""
+    if not group:
+        return [
+            f"no host is in the group sglang_nodes (inventory: {site or 'none'}). "
+            "Copy inventory/example to inventory/site and edit it, or name another inventory with -i"
+        ]
+    if not [host for host in hosts if host not in CONTROLLER]:
+        return [f"the limit leaves no host of sglang_nodes ({', '.join(group)})"]
+    return []
+
+
+def tag_problems(run: Sequence[str], skip: Sequence[str], known: Sequence[str], unskippable: Sequence[str] = ()) -> list[str]:
+    """Misspelt tags of --tags and --skip-tags, and tags that may not be skipped because a run without them proves nothing."""
+    problems = []
+    for option, tags in (("--tags", run), ("--skip-tags", skip)):
+        for tag in tags:
+            if tag not in known and tag not in SPECIAL_TAGS:
+                near = difflib.get_close_matches(tag, list(known), n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                there = f"known here: {', '.join(known)}" if known else "this playbook has none"
+                problems.append(f"{option} {tag}: there is no such tag ({there}){hint}")
+    for tag in skip:
+        if tag in unskippable or tag in ("all", "always", "tagged"):
+            problems.append(f"--skip-tags {tag}: nothing may serve ungated, so that part of the run cannot be skipped")
+    return problems
+
+
+def known_variables(specs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Every variable that some role's argument specs name, with its options."""
+    known: dict[str, Any] = {}
+    for spec in specs:
+        for entry in spec["argument_specs"].values():
+            known.update(entry.get("options") or {})
+    return known
+
+
+def type_only(option: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of an option's spec that a value alone can break."""
+    kept = {key: option[key] for key in SPEC_KEYS if key in option}
+    if "options" in kept:
+        kept["options"] = {name: type_only(inner) for name, inner in kept["options"].items()}
+    return kept
+
+
+def unknown_variables(names: Sequence[str], specs: Sequence[Mapping[str, Any]], roles: Sequence[str]) -> list[str]:
+    """Misspelt variables among `names`.
+
+    A variable is ours when it starts with a role's name, and misspelt when no role knows it. A variable outside those prefixes
+    that is all but one of ours (`stak`) is taken for a misspelling as well.
+    """
+    known = list(known_variables(specs))
+    problems = []
+    for name in sorted(set(names) - set(known)):
+        if name.startswith(("ansible_", "__", "guard_")):
+            continue
+        near = difflib.get_close_matches(name, known, n=1, cutoff=CLOSE)
+        if near:
+            problems.append(f"unknown variable {name!r}; did you mean {near[0]!r}?")
+        elif name.startswith(tuple(f"{role}_" for role in roles)):
+            problems.append(f"unknown variable {name!r}: it begins with a role's name, but no role has it")
+    return problems
+
+
+def wrong_values(values: Mapping[str, Any], specs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Values that do not fit the type or the choices of their variable."""
+    known = known_variables(specs)
+    spec = {name: type_only(known[name]) for name in values}
+    messages = ArgumentSpecValidator(spec).validate(dict(values)).error_messages
+    return [f"wrong value: {message}" for message in messages]
+
+
+def node_problems(facts: Mapping[str, Any]) -> list[str]:
+    """Why a node is not one that Smokestack supports."""
+    problems = []
+    distribution, version = facts["distribution"], facts["version"]
+    if version not in SUPPORTED.get(distribution, ()):
+        wanted = "Debian 12 or 13, Ubuntu 24.04"
+        problems.append(f"the node runs {distribution} {version}; supported are {wanted}")
+    if not facts["systemd"]:
+        problems.append("systemd is not PID 1 on the node; the server runs as a systemd unit")
+    return problems
+
+
+class FilterModule:
+    """Filters about refusals."""
+
+    def filters(self) -> dict[str, Any]:
+        return {
+            "run_problems": run_problems,
+            "tag_problems": tag_problems,
+            "known_variables": known_variables,
+            "unknown_variables": unknown_variables,
+            "wrong_values": wrong_values,
+            "node_problems": node_problems,
+        }

@@ -1,0 +1,240 @@
+#!/usr/bin/python
+"""Ansible module over the gate."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: llm_gate
+short_description: Prove that an LLM server answers rightly
+description:
+  - Asks a running OpenAI-compatible server questions with known answers and judges the answers.
+  - Changes nothing on the host. Every request ends within its time, all of them within the deadline.
+  - Fails the task when the verdict is C(fail) (a proved fault) or C(error) (something could not be tested).
+options:
+  url:
+    description: Base address of the server, without a key in it.
+    type: str
+    required: true
+  model:
+    description: Name that the server must serve. Without it the model profile's, else the first served.
+    type: str
+  profile:
+    description: How much to test.
+    type: str
+    choices: [quick, full, soak]
+    default: quick
+  model_profile:
+    description:
+      - Model profile, of which C(served_name) and C(gate) are read.
+      - Without it the gate asks what a typical reasoning model should know.
+    type: dict
+  deadline:
+    description: Seconds for the whole run. Without it the model profile's C(gate.deadline_s).
+    type: float
+  api_key:
+    description: Key of the server.
+    type: str
+  api_key_file:
+    description: File on the host that holds the key of the server.
+    type: path
+  progress_file:
+    description:
+      - File on the host that is replaced after each check; JSON of C(done), C(total), C(note), C(updated).
+      - Meant for a task that polls an asynchronous run.
+    type: path
+  fail_on_verdict:
+    description: Whether the verdicts C(fail) and C(error) fail the task.
+    type: bool
+    default: true
+attributes:
+  check_mode:
+    description: In check mode nothing is sent and the verdict is C(not run).
+    support: full
+  diff_mode:
+    description: Nothing is changed, so there is no difference to show.
+    support: none
+requirements:
+  - Python 3.11
+  - requests
+author:
+  - Smokestack
+"""
+
+EXAMPLES = r"""
+- name: Prove that the server answers rightly
+  llm_gate:
+    url: http://127.0.0.1:30000
+    model_profile: "{{ lookup('ansible.builtin.file', 'catalog/models/tiny-qwen3.yml') | from_yaml }}"
+  vars:
+    ansible_python_interpreter: /opt/sglang/current/venv/bin/python
+  register: gate_result
+
+- name: Collect the verdict without failing, and show how far the gate has come
+  llm_gate:
+    url: http://127.0.0.1:30000
+    profile: full
+    deadline: 600
+    api_key_file: /run/credentials/sglang.service/api_key
+    progress_file: /run/sglang-gate.json
+    fail_on_verdict: false
+  async: 900
+  poll: 0
+"""
+
+RETURN = r"""
+verdict:
+  description: C(pass), C(warn), C(fail), C(error), or C(not run) in check mode.
+  returned: always, unless the parameters are wrong
+  type: str
+  sample: pass
+summary:
+  description: The outcome in one sentence.
+  returned: always, unless the parameters are wrong
+  type: str
+  sample: "fail: smoke: \"Reply with exactly OK\" answered '!!!' (64 characters): NaN logits"
+table:
+  description: Lines for a terminal, every check with its reason. In check mode the plan.
+  returned: always, unless the parameters are wrong
+  type: list
+  elements: str
+report:
+  description: The document, as described by the gate's C(report.schema.json). Empty in check mode.
+  returned: always, unless the parameters are wrong
+  type: dict
+reports:
+  description: Contents of the report files by file name. Empty in check mode.
+  returned: always, unless the parameters are wrong
+  type: dict
+  contains:
+    report.json:
+      description: The document.
+      type: str
+    junit.xml:
+      description: JUnit XML.
+      type: str
+    report.md:
+      description: Markdown.
+      type: str
+    report.html:
+      description: A self-contained page.
+      type: str
+    gate.prom:
+      description: Metrics in the Prometheus text format.
+      type: str
+"""
+
+import json
+import traceback
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+
+MISSING_LIBRARY = None
+try:
+    from ansible.module_utils.llm_gate.cli import read_api_key
+    from ansible.module_utils.llm_gate.errors import UsageError
+    from ansible.module_utils.llm_gate.files import write_atomically
+    from ansible.module_utils.llm_gate.gate import (
+        Progress,
+        Settings,
+        count_checks,
+        make_settings,
+        plan_lines,
+        run_gate,
+    )
+    from ansible.module_utils.llm_gate.render import render_reports, table_lines
+except ImportError as error:
+    if error.name not in ("requests", "urllib3"):
+        raise
+    MISSING_LIBRARY = traceback.format_exc()
+
+ARGUMENTS = {
+    "url": {"type": "str", "required": True},
+    "model": {"type": "str"},
+    "profile": {"type": "str", "choices": ["quick", "full", "soak"], "default": "quick"},
+    "model_profile": {"type": "dict"},
+    "deadline": {"type": "float"},
+    "api_key": {"type": "str", "no_log": True},
+    "api_key_file": {"type": "path", "no_log": False},
+    "progress_file": {"type": "path"},
+    "fail_on_verdict": {"type": "bool", "default": True},
+}
+
+
+def settings_of(params: dict[str, Any]) -> Settings:
+    """The gate's settings. Raises UsageError."""
+    key_file = params["api_key_file"]
+    return make_settings(
+        url=params["url"],
+        model=params["model"],
+        profile=params["profile"],
+        model_profile=params["model_profile"],
+        deadline_s=params["deadline"],
+        api_key=read_api_key(Path(key_file)) if key_file else params["api_key"],
+    )
+
+
+def write_progress(path: Path, done: int, total: int, note: str) -> None:
+    """Replace the progress file. Raises OSError."""
+    updated = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    write_atomically(
+        path, json.dumps({"done": done, "total": total, "note": note, "updated": updated}) + "\n"
+    )
+
+
+def progress_into(path: Path) -> Progress:
+    """A function that keeps the progress file up to date; a disk that fills up does not stop the gate."""
+
+    def write(done: int, total: int, note: str) -> None:
+        with suppress(OSError):
+            write_progress(path, done, total, note)
+
+    return write
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec=ARGUMENTS,
+        mutually_exclusive=[("api_key", "api_key_file")],
+        supports_check_mode=True,
+    )
+    if MISSING_LIBRARY:
+        module.fail_json(msg=missing_required_lib("requests"), exception=MISSING_LIBRARY)
+    try:
+        settings = settings_of(module.params)
+        if module.check_mode:
+            module.exit_json(
+                changed=False,
+                verdict="not run",
+                summary="not run: check mode sends nothing",
+                table=plan_lines(settings),
+                report={},
+                reports={},
+            )
+        progress_file = module.params["progress_file"]
+        if progress_file:
+            write_progress(Path(progress_file), 0, count_checks(settings), "started")
+    except UsageError as error:
+        module.fail_json(msg=str(error))
+    except OSError as error:
+        module.fail_json(msg=f"progress_file {progress_file}: {error.strerror}")
+    document = run_gate(settings, progress_into(Path(progress_file)) if progress_file else None)
+    result = {
+        "changed": False,
+        "verdict": document["verdict"],
+        "summary": document["summary"],
+        "table": table_lines(document),
+        "report": document,
+        "reports": render_reports(document),
+    }
+    if module.params["fail_on_verdict"] and document["verdict"] in ("fail", "error"):
+        module.fail_json(msg=document["summary"], **result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

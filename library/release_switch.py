@@ -1,0 +1,127 @@
+#!/usr/bin/python
+"""Ansible module: move a node from one release to another, on trial until the gate has spoken."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: release_switch
+short_description: Put a release on trial, confirm it, or go back
+description:
+  - Moves the links V(current) and V(previous) below O(root) in one step, with a journal that survives a power cut.
+  - Does not touch systemd. The return value RV(restart) says whether the unit runs something else.
+options:
+  root:
+    description: Folder that holds the releases.
+    type: path
+    default: /opt/sglang
+  state:
+    description:
+      - V(read) only reports.
+      - V(trial) makes O(release) current. A release whose gate failed before is refused unless O(retry_failed).
+      - V(confirmed) records O(verdict) for the current release and marks it proved.
+      - V(reverted) records O(verdict) for the current release and goes back to the last proved one, if there is one.
+    choices: [read, trial, confirmed, reverted]
+    default: read
+    type: str
+  release:
+    description: The release meant; needed unless O(state=read).
+    type: str
+  verdict:
+    description:
+      - The gate's report for O(state=confirmed) and O(state=reverted). Its keys V(run_id), V(verdict), V(summary), V(finished)
+        and V(probes) are kept.
+    type: dict
+  retry_failed:
+    description: Try a release again that failed its gate.
+    type: bool
+    default: false
+attributes:
+  check_mode:
+    support: full
+    description: Says what would change.
+  diff_mode:
+    support: full
+    description: Shows which release the links name.
+author: Smokestack
+"""
+
+EXAMPLES = r"""
+- name: Switch to the new release, on trial
+  release_switch:
+    state: trial
+    release: cpu-demo.tiny-qwen3.4f2a91c07e
+"""
+
+RETURN = r"""
+release:
+  description: The release that is current afterwards, null where there is none.
+  type: str
+  returned: always
+restart:
+  description: Whether the unit must be restarted to run RV(release).
+  type: bool
+  returned: always
+facts:
+  description: The keys current, previous, running, trial, proved, manifest and verdict, as they are afterwards.
+  type: dict
+  returned: always
+"""
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.releases import ReleaseError, Store, Switch
+
+ARGUMENTS = {
+    "root": {"type": "path", "default": "/opt/sglang"},
+    "state": {"choices": ["read", "trial", "confirmed", "reverted"], "default": "read"},
+    "release": {"type": "str"},
+    "verdict": {"type": "dict"},
+    "retry_failed": {"type": "bool", "default": False},
+}
+KEPT = ("run_id", "verdict", "summary", "finished", "probes")
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec=ARGUMENTS,
+        supports_check_mode=True,
+        required_if=[
+            ("state", "trial", ["release"]),
+            ("state", "confirmed", ["release", "verdict"]),
+            ("state", "reverted", ["release", "verdict"]),
+        ],
+    )
+    wanted = module.params
+    store = Store(Path(wanted["root"]), dry=module.check_mode)
+    verdict = {key: value for key, value in (wanted["verdict"] or {}).items() if key in KEPT}
+    before = store.facts()
+    try:
+        if wanted["state"] == "trial":
+            done = store.try_out(wanted["release"], wanted["retry_failed"])
+        elif wanted["state"] == "confirmed":
+            done = store.confirm(wanted["release"], verdict)
+        elif wanted["state"] == "reverted":
+            done = store.revert(wanted["release"], verdict)
+        else:
+            current = store.current
+            done = Switch(changed=False, release=current, restart=store.running() != current)
+    except ReleaseError as error:
+        module.fail_json(msg=str(error))
+    shown = ("current", "previous")
+    module.exit_json(
+        changed=done.changed,
+        release=done.release,
+        restart=done.restart,
+        facts=store.facts(),
+        diff={
+            "before": "".join(f"{key}: {before[key]}\n" for key in shown),
+            "after": "".join(
+                f"{key}: {done.release if module.check_mode and key == 'current' else store.linked(key)}\n" for key in shown
+            ),
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

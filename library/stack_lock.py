@@ -1,0 +1,161 @@
+#!/usr/bin/python
+"""Ansible module: resolve a stack to its exact wheels."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: stack_lock
+short_description: Resolve a stack to wheels with hashes
+description:
+  - Lets pip resolve the stack's requirements for the node's Python and platform, downloads what was chosen into the wheelhouse
+    and reads the hashes and sizes from the bytes.
+options:
+  stack:
+    description: The stack, as in V(catalog/stacks).
+    type: dict
+    required: true
+  abi:
+    description: The Python ABI of the nodes, such as V(cp311).
+    type: str
+    required: true
+  platform:
+    description: The platform of the nodes, such as V(linux_x86_64).
+    type: str
+    required: true
+  path:
+    description: The wheelhouse.
+    type: path
+    required: true
+attributes:
+  check_mode:
+    support: full
+    description: Resolves and downloads nothing.
+  diff_mode:
+    support: none
+    description: The lock file that is written from the result shows the difference.
+author: Smokestack
+"""
+
+EXAMPLES = r"""
+- name: Resolve the stack
+  stack_lock:
+    stack: "{{ stack }}"
+    abi: cp311
+    platform: linux_x86_64
+    path: /var/cache/smokestack/wheelhouse
+"""
+
+RETURN = r"""
+wheels:
+  description: Each wheel's name, version, file, sha256, size (bytes) and index (null for PyPI), sorted by name.
+  type: list
+  elements: dict
+  returned: when it was resolved
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import urllib.parse
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hashed_files import sha256_of
+from ansible.module_utils.pip_tags import tag_options
+from ansible.module_utils.progress import Progress
+from ansible.module_utils.wheels import FetchError, Source, fetch
+
+LAST_LINES = 6
+UNKNOWN_SIZE = 0
+
+ARGUMENTS = {
+    "stack": {"type": "dict", "required": True},
+    "abi": {"type": "str", "required": True},
+    "platform": {"type": "str", "required": True},
+    "path": {"type": "path", "required": True},
+}
+
+
+def pip(arguments: list[str], source: Source) -> None:
+    """Run pip for the node's Python; FetchError with its last lines when it fails."""
+    argv = [sys.executable, "-m", "pip", *arguments[:1], "--quiet", "--no-input", "--disable-pip-version-check"]
+    argv += ["--only-binary", ":all:", *tag_options(source.abi, source.platform), *arguments[1:]]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise FetchError("pip says: " + " ".join(done.stderr.splitlines()[-LAST_LINES:]))
+
+
+def project_of(requirement: str) -> str:
+    """The normalised project name of a requirement."""
+    return re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0].lower().replace("_", "-")
+
+
+def from_indexes(requirements: list[str], stack: dict[str, Any], source: Source, folder: Path) -> None:
+    """Bring the wheels that the stack takes from an index of their own. No other package is ever looked up there."""
+    for requirement in requirements:
+        index = stack.get("from_index", {}).get(project_of(requirement))
+        if index:
+            pip(["download", "--no-deps", "--dest", str(folder), "--index-url", source.indexes[index], requirement], source)
+
+
+def resolve(requirements: list[str], stack: dict[str, Any], source: Source, house: Path) -> list[dict[str, Any]]:
+    """Ask pip which files it would install for the requirements and their dependencies."""
+    with tempfile.TemporaryDirectory(dir=house) as name:
+        folder = Path(name)
+        from_indexes(requirements, stack, source, folder)
+        report = folder / "report.json"
+        options = ["--dry-run", "--ignore-installed", "--find-links", name, "--target", name, "--report", str(report)]
+        pip(["install", *options, *requirements], source)
+        wheels = chosen_wheels(json.loads(report.read_text()), stack)
+        for wheel in folder.glob("*.whl"):
+            wheel.replace(house / wheel.name)
+    return wheels
+
+
+def chosen_wheels(report: dict[str, Any], stack: dict[str, Any]) -> list[dict[str, Any]]:
+    """The wheels of one of pip's installation reports; their sizes are not known yet."""
+    wheels = []
+    for item in report["install"]:
+        project = project_of(item["metadata"]["name"])
+        wheels.append(
+            {
+                "name": project,
+                "version": item["metadata"]["version"],
+                "file": urllib.parse.unquote(item["download_info"]["url"].rpartition("/")[2]),
+                "sha256": item["download_info"]["archive_info"]["hashes"]["sha256"],
+                "size": UNKNOWN_SIZE,
+                "index": stack.get("from_index", {}).get(project),
+            }
+        )
+    return wheels
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    if module.check_mode:
+        module.exit_json(changed=True)
+    stack, house = module.params["stack"], Path(module.params["path"])
+    source = Source(stack.get("indexes", {}), module.params["abi"], module.params["platform"])
+    house.mkdir(parents=True, exist_ok=True)
+    try:
+        wheels = resolve(stack["requirements"], stack, source, house)
+        names = {wheel["name"] for wheel in wheels}
+        alone = resolve(["--no-deps", *stack["without_dependencies"]], stack, source, house)
+        wheels += [wheel for wheel in alone if wheel["name"] not in names]
+        missing = [wheel for wheel in wheels if not (house / wheel["file"]).is_file()]
+        fetch(house, missing, source, Progress(None))
+    except FetchError as error:
+        module.fail_json(msg=f"stack {stack['name']} was not locked: {error}")
+    for wheel in wheels:
+        path = house / wheel["file"]
+        if sha256_of(path) != wheel["sha256"]:
+            module.fail_json(msg=f"{path}: its SHA-256 is not the one that the index names; remove the file and run again")
+        wheel["size"] = path.stat().st_size
+    module.exit_json(changed=True, wheels=sorted(wheels, key=lambda wheel: wheel["name"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+#!/usr/bin/python
+"""Ansible module: bring wheels into the wheelhouse, by hash."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: wheel_fetch
+short_description: Download wheels by SHA-256 into the wheelhouse
+description:
+  - Runs C(pip download --no-deps --require-hashes), several at a time. A wheel enters the wheelhouse under its name only
+    when it is whole and its hash is right, so an interrupted run goes on where it stopped.
+options:
+  path:
+    description: The wheelhouse.
+    type: path
+    required: true
+  wheels:
+    description: The lock's wheels, each with the keys name, version, file, sha256, size and index (null for PyPI).
+    type: list
+    elements: dict
+    required: true
+  indexes:
+    description: Index name to URL.
+    type: dict
+    default: {}
+  abi:
+    description: The Python ABI of the node, such as V(cp311).
+    type: str
+    required: true
+  platform:
+    description: The node's platform, such as V(linux_x86_64).
+    type: str
+    required: true
+  progress_file:
+    description: Where to write progress.
+    type: path
+attributes:
+  check_mode:
+    support: full
+    description: Downloads nothing.
+  diff_mode:
+    support: none
+    description: Wheels have no useful difference.
+author: Smokestack
+"""
+
+EXAMPLES = r"""
+- name: Download the missing wheels
+  wheel_fetch:
+    path: /var/cache/smokestack/wheelhouse
+    wheels: "{{ lock.wheels }}"
+    abi: cp311
+    platform: linux_x86_64
+"""
+
+RETURN = r"""
+fetched:
+  description: Names of the wheels that were downloaded.
+  type: list
+  elements: str
+  returned: always
+"""
+
+import fcntl
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hashed_files import unverified
+from ansible.module_utils.progress import Progress
+from ansible.module_utils.wheels import FetchError, Source, fetch
+
+ARGUMENTS = {
+    "path": {"type": "path", "required": True},
+    "wheels": {"type": "list", "elements": "dict", "required": True},
+    "indexes": {"type": "dict", "default": {}},
+    "abi": {"type": "str", "required": True},
+    "platform": {"type": "str", "required": True},
+    "progress_file": {"type": "path"},
+}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    house = Path(module.params["path"])
+    locked = {item["file"]: item["sha256"] for item in module.params["wheels"]}
+    if module.check_mode:
+        missing = unverified(house, locked, remember=False)
+        module.exit_json(changed=bool(missing), fetched=[])
+    house.mkdir(parents=True, exist_ok=True)
+    with (house / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        wrong = unverified(house, locked)
+        missing = [item for item in module.params["wheels"] if item["file"] in wrong]
+        if missing:
+            try:
+                source = Source(module.params["indexes"], module.params["abi"], module.params["platform"])
+                fetch(house, missing, source, Progress(module.params["progress_file"]))
+            except (FetchError, OSError) as error:
+                module.fail_json(msg=f"{error}. What was downloaded whole is kept; run again to go on")
+            unverified(house, locked)
+    module.exit_json(changed=bool(missing), fetched=[item["file"] for item in missing])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""Chat completions: builds the requests and reads the replies, trusting nothing about their shape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from .client import Client, Event, Stream
+from .errors import Malformed
+from .text import excerpt
+
+PATH = "/v1/chat/completions"
+# What a profile's extra request fields may not replace. Above temperature 0, NaN logits kill SGLang 0.5.9.
+RESERVED_FIELDS = frozenset(
+    {"model", "messages", "temperature", "max_tokens", "stream", "stream_options", "logprobs"}
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One complete answer. Token counts are None where the server did not say."""
+
+    content: str | None
+    reasoning: str | None
+    finish_reason: str | None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """When a streamed answer arrived, in seconds.
+
+    `ttft_s` is the time to first token, from sending to the first text. `itl_s` is the mean time between
+    later tokens, `tokens_per_second` the decode speed; both leave out the tokens of the first piece, whose
+    time is prefill. None where it cannot be told.
+    """
+
+    ttft_s: float | None
+    itl_s: float | None
+    longest_gap_s: float | None
+    tokens_per_second: float | None
+
+
+@dataclass
+class Tokens:
+    """Tokens spent so far, as the server counts them."""
+
+    prompt: int = 0
+    completion: int = 0
+
+
+class Chat:
+    """Asks one model, always at temperature 0. What it spends is added to `tokens`."""
+
+    def __init__(self, client: Client, model: str, tokens: Tokens) -> None:
+        self.client = client
+        self.model = model
+        self.tokens = tokens
+
+    def ask(self, prompt: str, max_tokens: int, extra: Mapping[str, object]) -> Answer:
+        """One answer, not streamed. Raises RequestFailed."""
+        answer = read_answer(self.client.post(PATH, self._body(prompt, max_tokens, extra)))
+        self._count(answer)
+        return answer
+
+    def stream(
+        self, prompt: str, max_tokens: int, extra: Mapping[str, object]
+    ) -> tuple[Answer, Timing, bool]:
+        """One streamed answer, its timing, and whether `[DONE]` ended it. Raises RequestFailed."""
+        body = self._body(prompt, max_tokens, extra)
+        options = {"include_usage": True, "continuous_usage_stats": True}
+        stream = self.client.stream(PATH, {**body, "stream": True, "stream_options": options})
+        answer, timing = read_stream(stream)
+        self._count(answer)
+        return answer, timing, stream.done
+
+    def logprobs(
+        self, prompt: str, max_tokens: int, extra: Mapping[str, object]
+    ) -> list[Mapping[str, object]]:
+        """The logprob entry of each token of an answer, [] if the server gives none. Raises RequestFailed."""
+        body = self._body(prompt, max_tokens, extra)
+        reply = self.client.post(PATH, {**body, "logprobs": True, "top_logprobs": 5})
+        self._count(read_answer(reply))
+        logprobs = _choice(reply).get("logprobs")
+        entries = logprobs.get("content") if isinstance(logprobs, dict) else None
+        return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+
+    def _body(self, prompt: str, max_tokens: int, extra: Mapping[str, object]) -> dict[str, object]:
+        return {
+            **extra,
+            "model": self.model,
+            "messages": [{"role": "user", "content": prompt}],
+            "temperature": 0,
+            "max_tokens": max_tokens,
+        }
+
+    def _count(self, answer: Answer) -> None:
+        self.tokens.prompt += answer.prompt_tokens or 0
+        self.tokens.completion += answer.completion_tokens or 0
+
+
+def read_answer(reply: object) -> Answer:
+    """The answer in a chat completion. Raises Malformed."""
+    choice = _choice(reply)
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        raise Malformed("choices[0].message is no object")
+    assert isinstance(reply, dict)
+    prompt_tokens, completion_tokens = _usage(reply)
+    return Answer(
+        _text(message, "content"),
+        _reasoning(message),
+        _text(choice, "finish_reason"),
+        prompt_tokens,
+        completion_tokens,
+    )
+
+
+def read_stream(stream: Stream) -> tuple[Answer, Timing]:
+    """The answer that a stream's pieces add up to, and its timing. Raises Malformed."""
+    contents: list[str] = []
+    reasonings: list[str] = []
+    finish_reason: str | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    text_events: list[Event] = []
+    for event in stream.events:
+        if event.data.get("error"):
+            raise Malformed(f"the stream reports an error: {excerpt(str(event.data['error']))!r}")
+        if event.data.get("usage") is not None:
+            prompt_tokens, completion_tokens = _usage(event.data)
+        # The last event holds the usage and no choice.
+        if not event.data.get("choices"):
+            continue
+        choice = _choice(event.data)
+        delta = choice.get("delta")
+        if not isinstance(delta, dict):
+            raise Malformed("choices[0].delta is no object")
+        content, reasoning = _text(delta, "content") or "", _reasoning(delta) or ""
+        contents.append(content)
+        reasonings.append(reasoning)
+        if content or reasoning:
+            text_events.append(event)
+        finish_reason = _text(choice, "finish_reason") or finish_reason
+    answer = Answer(
+        "".join(contents) or None,
+        "".join(reasonings) or None,
+        finish_reason,
+        prompt_tokens,
+        completion_tokens,
+    )
+    return answer, _timing(stream.sent, text_events, completion_tokens)
+
+
+def _timing(sent: float, events: list[Event], completion_tokens: int | None) -> Timing:
+    """The first piece's tokens are known if the server counts as it goes; otherwise it is taken as one."""
+    if not events:
+        return Timing(None, None, None, None)
+    first, last = events[0], events[-1]
+    # Speculative decoding sends several tokens in one piece, so pieces are never counted as tokens.
+    first_tokens = (_usage(first.data)[1] or 1) if isinstance(first.data.get("usage"), dict) else 1
+    spread = last.at - first.at
+    later_tokens = (completion_tokens or 0) - first_tokens
+    if spread <= 0 or later_tokens <= 0:
+        return Timing(first.at - sent, None, None, None)
+    gap = max(two.at - one.at for one, two in pairwise(events))
+    return Timing(first.at - sent, spread / later_tokens, gap, later_tokens / spread)
+
+
+def _choice(reply: object) -> dict[str, object]:
+    choices = reply.get("choices") if isinstance(reply, dict) else None
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        raise Malformed(f"the reply holds no choice: {excerpt(str(reply))!r}")
+    return choices[0]
+
+
+def _reasoning(message: dict[str, object]) -> str | None:
+    """SGLang calls the field `reasoning_content`, vLLM `reasoning`."""
+    return _text(message, "reasoning_content") or _text(message, "reasoning")
+
+
+def _text(holder: dict[str, object], name: str) -> str | None:
+    value = holder.get(name)
+    if value is not None and not isinstance(value, str):
+        raise Malformed(f"{name} is {excerpt(str(value), 40)!r}, not a text")
+    return value
+
+
+def _usage(reply: dict[str, object]) -> tuple[int | None, int | None]:
+    usage = reply.get("usage")
+    if usage is None:
+        return None, None
+    if not isinstance(usage, dict):
+        raise Malformed(f"usage is {excerpt(str(usage), 40)!r}, not an object")
+    return _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+
+
+def _count(usage: dict[str, object], name: str) -> int | None:
+    value = usage.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 1_000_000_000:
+        raise Malformed(f"usage.{name} is {excerpt(str(value), 40)!r}, not a count")
+    return value
+
+
+def read_logprob(value: object) -> float:
+    """A logprob as a number, NaN for anything that is none (null is how most servers write NaN)."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number else math.nan  # type: ignore[arg-type]

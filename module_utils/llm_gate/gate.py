@@ -1,0 +1,178 @@
+"""One run of the gate: from the settings to the document."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from .chat import Tokens
+from .client import Client, Deadline, check_api_key, check_url
+from .document import Run, write_document
+from .errors import UsageError
+from .model_profile import ModelProfile, positive_number, read_model_profile
+from .probe import Context, Probe, Step
+from .probes import PROBES
+from .profiles import PROBE_IDS, PROFILES
+from .results import Coverage, Evidence, Notes, ProbeResult
+from .text import excerpt
+from .verdict import judge_probe
+
+# Called after each check with the number done, the number in all, and a short note.
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to test and how, checked. `baseline` names a stored baseline by file and SHA-256."""
+
+    url: str
+    model: str | None
+    profile: str
+    model_profile: ModelProfile
+    deadline_s: float
+    api_key: str | None
+    baseline: Mapping[str, str] | None
+
+    @property
+    def wanted_model(self) -> str | None:
+        """The name that the server must serve, None for whichever it serves."""
+        return self.model or self.model_profile.served_name
+
+
+def make_settings(
+    *,
+    url: str,
+    model: str | None = None,
+    profile: str = "quick",
+    model_profile: object | None = None,
+    deadline_s: float | None = None,
+    api_key: str | None = None,
+    baseline: Mapping[str, str] | None = None,
+) -> Settings:
+    """Check everything that can be checked without sending anything. Raises UsageError."""
+    if profile not in PROFILES:
+        raise UsageError(f"profile: must be one of {', '.join(PROFILES)}, not {profile!r}")
+    read_profile = read_model_profile(model_profile)
+    return Settings(
+        url=check_url(url),
+        model=model or None,
+        profile=profile,
+        model_profile=read_profile,
+        deadline_s=read_profile.deadline_s if deadline_s is None else positive_number(deadline_s, "deadline"),
+        api_key=None if api_key is None else check_api_key(api_key, "api_key"),
+        baseline=baseline,
+    )
+
+
+def plan(settings: Settings) -> list[tuple[Probe, list[Step]]]:
+    """What a run will do."""
+    return [(PROBES[name], PROBES[name].plan(settings.model_profile)) for name in PROFILES[settings.profile]]
+
+
+def plan_lines(settings: Settings) -> list[str]:
+    """The plan for people: every check, its requests and the most tokens it can cost."""
+    lines = [f"plan of profile {settings.profile} for {settings.url}, deadline {settings.deadline_s:g} s"]
+    requests = tokens = 0
+    for probe, steps in plan(settings):
+        for step in steps:
+            lines.append(
+                f"  {probe.id} {step.check:<12} at most {step.max_tokens:>4} tokens  {step.requests}"
+            )
+            requests += step.max_requests
+            tokens += step.max_tokens
+    return [*lines, f"at most {requests} requests and {tokens} completion tokens"]
+
+
+def count_checks(settings: Settings) -> int:
+    """The number of checks that a run reports progress on."""
+    return sum(len(steps) for _probe, steps in plan(settings))
+
+
+def run_gate(settings: Settings, progress: Progress | None = None) -> dict[str, object]:
+    """Run the probes that the profile asks for; the document. Ends in time, and raises for no server."""
+    started = datetime.now(UTC)
+    total = count_checks(settings)
+    done = 0
+
+    def check_done(check: str, verdict: str) -> None:
+        nonlocal done
+        done += 1
+        if progress:
+            progress(done, total, f"{check}: {verdict}")
+
+    context = Context(
+        client=Client(
+            settings.url,
+            Deadline(settings.deadline_s),
+            settings.model_profile.request_timeout_s,
+            settings.api_key,
+        ),
+        profile=settings.model_profile,
+        wanted_model=settings.wanted_model,
+        tokens=Tokens(),
+        check_done=check_done,
+    )
+    asked = PROFILES[settings.profile]
+    results = [run_probe(PROBES[name], context) for name in asked]
+    run = Run(
+        run_id=f"{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}",
+        started=started,
+        finished=datetime.now(UTC),
+        url=settings.url,
+        model=settings.wanted_model,
+        profile=settings.profile,
+        server=context.server,
+        baseline=settings.baseline,
+        asked=asked,
+        results=results,
+        coverage=cover(asked, results),
+    )
+    return write_document(run, settings.api_key)
+
+
+def run_probe(probe: Probe, context: Context) -> ProbeResult:
+    """Run one probe. A bug in it becomes an error that names the exception, and so blocks."""
+    notes = Notes()
+    began = time.monotonic()
+    requests, prompt, completion = context.client.requests, context.tokens.prompt, context.tokens.completion
+    try:
+        probe.run(context, notes)
+    except Exception as error:
+        text = f"a bug in the probe {probe.id}: {type(error).__name__}: {excerpt(str(error), 200)}"
+        notes.evidence.append(Evidence(probe.id, "error", "internal", text))
+    return ProbeResult(
+        id=probe.id,
+        title=probe.title,
+        category=probe.category,
+        verdict=judge_probe(notes.evidence),
+        duration_s=round(time.monotonic() - began, 3),
+        requests=context.client.requests - requests,
+        prompt_tokens=context.tokens.prompt - prompt,
+        completion_tokens=context.tokens.completion - completion,
+        notes=notes,
+    )
+
+
+def cover(asked: tuple[str, ...], results: list[ProbeResult]) -> list[Coverage]:
+    """For every probe id whether it tested anything, and why not."""
+    ran = {result.id: result for result in results}
+    coverage = []
+    for name in PROBE_IDS:
+        if name in ran:
+            coverage.append(_cover_result(ran[name]))
+        elif name in PROBES:
+            reason = "" if name in asked else "the run profile does not ask for it"
+            coverage.append(Coverage(name, False, reason))
+        else:
+            coverage.append(Coverage(name, False, "this version of the gate has no such probe"))
+    return coverage
+
+
+def _cover_result(result: ProbeResult) -> Coverage:
+    evidence = result.notes.evidence
+    tested = any(entry.verdict in ("pass", "warn", "fail") for entry in evidence)
+    untested = [entry.text for entry in evidence if entry.verdict in ("error", "skipped")]
+    return Coverage(result.id, tested, "; ".join(untested))

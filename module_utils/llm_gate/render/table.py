@@ -1,0 +1,26 @@
+"""A plain table for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def table_lines(document: Mapping[str, Any]) -> list[str]:
+    """Every check with its verdict and reason, then what was not tested, the hint and the summary."""
+    lines = []
+    for probe in document["probes"]:
+        tokens = probe["tokens"]
+        lines.append(
+            f"{probe['id']}: {probe['verdict']}, {probe['duration_s']:.1f} s, {probe['requests']} requests, "
+            f"{tokens['prompt']} + {tokens['completion']} tokens"
+        )
+        lines += [
+            f"  {entry['verdict']:<8}{entry['check']:<12}{entry['text']}" for entry in probe["evidence"]
+        ]
+        if probe["hint"]:
+            lines.append(f"  hint    {probe['hint']}")
+    untested = [entry["id"] for entry in document["coverage"] if not entry["tested"]]
+    if untested:
+        lines.append(f"not tested: {', '.join(untested)}")
+    return [*lines, document["summary"]]

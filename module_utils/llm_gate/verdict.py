@@ -1,0 +1,37 @@
+"""Puts verdicts together. Pure functions.
+
+`fail` is a proved fault, `error` says that something could not be tested; both keep a release from serving.
+Where both occur the proved fault is the news: pass < warn < error < fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from .results import Coverage, Evidence, ProbeResult, Verdict
+
+ORDER: tuple[Verdict, ...] = ("pass", "warn", "error", "fail")
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The gravest of some verdicts. Nothing tested is an error."""
+    return max(verdicts, key=ORDER.index, default="error")
+
+
+def judge_probe(evidence: Iterable[Evidence]) -> Verdict:
+    """The verdict of a probe. Skipped checks count neither way."""
+    return worst(entry.verdict for entry in evidence if entry.verdict != "skipped")
+
+
+def unaccounted(asked: Sequence[str], ran: Collection[str], coverage: Iterable[Coverage]) -> list[str]:
+    """The asked probes that neither ran nor stand in the coverage with a reason."""
+    explained = {entry.id for entry in coverage if not entry.tested and entry.reason}
+    return [probe for probe in asked if probe not in ran and probe not in explained]
+
+
+def judge_run(asked: Sequence[str], results: Sequence[ProbeResult], coverage: Iterable[Coverage]) -> Verdict:
+    """The verdict of a run: that of its worst probe, and an error if an asked probe is unaccounted for."""
+    verdicts = [result.verdict for result in results]
+    if unaccounted(asked, {result.id for result in results}, coverage):
+        verdicts.append("error")
+    return worst(verdicts)

@@ -1,0 +1,27 @@
+"""How a long step on a host tells a polling task where it is."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from .durable import write_json
+
+
+class Progress:
+    """Writes {done, total, note, updated} to a small file; does nothing without a path."""
+
+    def __init__(self, path: str | None):
+        self._path = Path(path) if path else None
+        if self._path:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+
+    def say(self, done: float, total: float, note: str) -> None:
+        """`done` of `total` in any one unit; `note` is the sentence that a person reads."""
+        if self._path:
+            write_json(self._path, {"done": done, "total": total, "note": note, "updated": time.time()})
+
+
+def mib(size: float) -> str:
+    """A number of bytes for people."""
+    return f"{size / (1 << 20):.0f} MiB"
