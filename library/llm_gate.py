@@ -55,7 +55,7 @@ attributes:
     support: none
 requirements:
   - Python 3.11
-  - requests
+  - requests, with urllib3 2.2 or newer
 author:
   - Smokestack
 """

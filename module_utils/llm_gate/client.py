@@ -175,7 +175,7 @@ class Client:
                 f"{request}: not sent, the run's deadline of {self.deadline.seconds:g} s has passed"
             )
         limit = min(seconds, remaining)
-        transfer = _Transfer(sent=time.monotonic())
+        transfer = _Transfer()
         self.requests += 1
         thread = threading.Thread(target=self._work, args=(transfer, method, path, body, limit), daemon=True)
         thread.start()
@@ -214,6 +214,7 @@ class Client:
         try:
             with requests.Session() as session:
                 session.trust_env = False
+                transfer.sent = time.monotonic()
                 with session.request(
                     method,
                     self.url + path,

@@ -22,24 +22,23 @@ PACKAGE = ROOT / "module_utils" / "llm_gate"
 KEY = "sk-not-for-any-eyes"
 
 
-def run_module(stand_in: StandIn, tmp_path: Path, check: bool = False, **arguments: Any) -> dict[str, Any]:
+def run_module(stand_in: StandIn, folder: Path, **arguments: Any) -> dict[str, Any]:
     """The result of the module, run through Ansible on this host."""
+    (folder / "ansible.cfg").touch()
     environment = os.environ | {
-        "ANSIBLE_CONFIG": "/dev/null",
+        "ANSIBLE_CONFIG": str(folder / "ansible.cfg"),
         "ANSIBLE_LIBRARY": str(ROOT / "library"),
         "ANSIBLE_MODULE_UTILS": str(ROOT / "module_utils"),
-        "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.json",
-        "ANSIBLE_LOAD_CALLBACK_PLUGINS": "1",
-        "ANSIBLE_LOCAL_TEMP": str(tmp_path),
-        "ANSIBLE_REMOTE_TEMP": str(tmp_path),
+        "ANSIBLE_LOCAL_TEMP": str(folder),
+        "ANSIBLE_REMOTE_TEMP": str(folder),
     }
     command = [Path(sys.executable).with_name("ansible"), "localhost", "-m", "llm_gate"]
     command += ["-e", json.dumps({"ansible_python_interpreter": sys.executable})]
-    command += ["-a", json.dumps({"url": stand_in.url, **arguments}), *(["--check"] if check else [])]
+    command += ["-a", json.dumps({"url": stand_in.url, **arguments})]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
-    assert done.stdout.startswith("localhost | "), done.stdout + done.stderr
+    assert "localhost | " in done.stdout, done.stdout + done.stderr
     assert KEY not in done.stdout + done.stderr
-    result: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
+    result: dict[str, Any] = json.loads(done.stdout.partition(" => ")[2])
     return result
 
 
@@ -125,13 +124,10 @@ def test_check_mode_sends_nothing(stand_in: StandIn, tmp_path: Path) -> None:
     [
         ({"url": "node:30000"}, "url: must be http://"),
         ({"model_profile": {"gate": {}}}, "model profile: gate.thinking is missing"),
-        ({"deadline": 0}, "deadline must be a number above 0"),
         ({"api_key_file": "/does/not/exist"}, "No such file"),
-        ({"api_key": "two words"}, "api_key: must hold one key"),
         ({"progress_file": "/does/not/exist"}, "progress_file /does/not/exist: No such file"),
-        ({"profile": "slow"}, "quick, full, soak"),
     ],
-    ids=["url", "profile", "deadline", "key-file", "key", "progress-file", "run-profile"],
+    ids=["url", "profile", "key-file", "progress-file"],
 )
 def test_wrong_parameters_fail_before_anything_is_sent(
     stand_in: StandIn, arguments: dict[str, Any], message: str

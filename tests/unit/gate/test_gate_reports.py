@@ -101,7 +101,7 @@ def test_markdown_keeps_its_table_whatever_a_server_said(failed: dict[str, Any])
     assert "<script" not in re.sub(r"\\<", "", "\n".join(lines))
 
 
-SAMPLE = re.compile(r'[a-z_]+(\{([a-z_]+="([^"\\]|\\.)*",?)+\})? -?[0-9.e+]+')
+SAMPLE = re.compile(r'[a-z_]+(\{([a-z_]+="([^"\\]|\\.)*",?)+\})? -?[0-9.]+(e[-+][0-9]+)?')
 
 
 @pytest.mark.parametrize("outcome", ["passed", "failed", "broken"])
