@@ -112,7 +112,7 @@ def judge(state: dict[str, str], healthy: bool, restarts: int) -> str:
 def describe(phase: str, unit: str, state: dict[str, str], seconds: float, log: list[str]) -> str:
     """What an operator should read."""
     if phase == "ready":
-        return f"{unit} answers after {seconds:.0f} s"
+        return f"{unit} answers its health route with 200 after {seconds:.0f} s"
     if phase == "looping":
         return f"{unit} ends and is started again, {state['NRestarts']} times by now (exit status {state['ExecMainStatus']})"
     if phase == "failed":
