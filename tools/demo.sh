@@ -8,7 +8,14 @@ site=(ansible-playbook -i inventory/demo)
 began=$SECONDS
 heading() { printf '\n=== [%3d s] %s\n\n' $((SECONDS - began)) "$*"; }
 reports() { find reports/node1 -mindepth 1 -maxdepth 1 -type d 2>/dev/null | sort; }
-verdict() { python3 -c 'import json, sys; r = json.load(open(sys.argv[1] + "/report.json")); print(r["summary"])' "$1"; }
+read_report() { # FOLDER KEY.. : one value of its report.json
+  python3 -c '
+import functools, json, pathlib, sys
+report = json.loads(pathlib.Path(sys.argv[1], "report.json").read_text())
+print(functools.reduce(lambda part, key: part[int(key) if key.isdigit() else key], sys.argv[2:], report))' "$@"
+}
+verdict() { read_report "$1" summary; }
+health() { read_report "$1" probes 0 measured answer health_status; }
 trap '"${lab[@]}" down --keep >/dev/null 2>&1 || true' EXIT
 trap 'exit 130' INT TERM
 
@@ -36,7 +43,7 @@ faulty=${all[${#good[@]}]} again=${all[${#all[@]} - 1]}
 heading "What happened"
 echo "first deployment   $(verdict "${good[${#good[@]} - 1]}")"
 echo "                   ${good[${#good[@]} - 1]}"
-echo "faulty upgrade     /health said 200 and the unit was active; the gate said"
+echo "faulty upgrade     /health said $(health "$faulty") after the first answer; the gate said"
 echo "                   $(verdict "$faulty")"
 echo "                   $faulty"
 echo "serving again      $(verdict "$again")"

@@ -68,13 +68,16 @@ def identify(client: Client, wanted_model: str | None) -> Server:
     )
 
 
-def find_death(client: Client) -> str | None:
-    """Say how the server shows that it no longer works, or None. Any status below 500 is life."""
+def look_at_health(client: Client) -> tuple[int | None, str | None]:
+    """The status of /health (None without a reply), and how the server shows that it no longer works, if it does.
+
+    Any status below 500 is life. Health says nothing about the answers: it is 200 with NaN in the weights.
+    """
     try:
         status = client.look("/health", LOOK_S)
     except RequestFailed as error:
-        return str(error)
-    return f"GET /health: HTTP {status}" if status >= 500 else None
+        return None, str(error)
+    return status, f"GET /health: HTTP {status}" if status >= 500 else None
 
 
 def _page(client: Client, path: str, old_path: str) -> dict[str, object] | None:

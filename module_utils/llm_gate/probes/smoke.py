@@ -26,7 +26,7 @@ from ..nan import TOKENS as NAN_LOOK_TOKENS
 from ..nan import look_for_nan
 from ..probe import Context, Probe, Step
 from ..results import CheckVerdict, Evidence, Notes
-from ..server import Server, find_death, identify
+from ..server import Server, identify, look_at_health
 from ..text import LOOP_RULES, excerpt, find_garbage
 
 _BACKEND_HINT = (
@@ -119,7 +119,8 @@ def _reason_to_stop(name: str, context: Context, notes: Notes, before: int) -> s
         if not any(entry.rule == "timeout" for entry in notes.evidence[before:]):
             notes.evidence.append(Evidence(name, "error", "timeout", text, HINTS["timeout"]))
         return text
-    death = find_death(context.client)
+    health_status, death = look_at_health(context.client)
+    notes.measured[name] = {**notes.measured.get(name, {}), "health_status": health_status}
     if death is None:
         return ""
     notes.evidence.append(
