@@ -73,7 +73,9 @@ def key_problems(where: str, data: Any, known: Mapping[str, type], required: Seq
     for key, value in data.items():
         if key not in known:
             near = difflib.get_close_matches(str(key), list(known), n=1)
-            problems.append(f"{where}: unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            problems.append(
+                f"{where}: unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+            )
         elif not isinstance(value, known[key]):
             problems.append(f"{where}: {key} must be a {known[key].__name__}, not {type(value).__name__}")
     return problems
@@ -107,15 +109,19 @@ def profile_problems(profile: Any, name: str) -> list[str]:
         return problems
     for file, sha256 in checkpoint["files"].items():
         if not isinstance(sha256, str) or not SHA256.fullmatch(sha256):
-            problems.append(f"{where}: checkpoint file {file} needs its SHA-256 (64 hexadecimal digits), not {sha256!r}")
+            problems.append(
+                f"{where}: checkpoint file {file} needs its SHA-256 (64 hexadecimal digits), not {sha256!r}"
+            )
     for option, value in profile["launch"].items():
         if isinstance(value, Mapping) or not isinstance(value, (str, int, float, bool, list, type(None))):
-            problems.append(f"{where}: launch option {option} must be a plain value or a list, not {type(value).__name__}")
+            problems.append(
+                f"{where}: launch option {option} must be a plain value or a list, not {type(value).__name__}"
+            )
     return problems
 
 
 def stack_inputs(stack: Mapping[str, Any]) -> str:
-    """The hash of what decides a stack's wheels; a lock carries it and so shows that it belongs to the stack."""
+    """The hash of what decides a stack's wheels; a lock carries it to show that it belongs to the stack."""
     return digest({key: stack.get(key) for key in STACK_RESOLVED})
 
 
@@ -125,7 +131,7 @@ def lock_name(stack: str, abi: str, platform: str) -> str:
 
 
 def write_lock(wheels: Sequence[Mapping[str, Any]], meta: Mapping[str, str]) -> str:
-    """The text of a lock: a requirements file with hashes whose comments hold file names, sizes and indexes."""
+    """The text of a lock: a requirements file with hashes; comments hold file names, sizes and indexes."""
     lines = ["# Exact wheels of a stack; made by lock.yml, not by hand."]
     lines += [f"# {key}: {meta[key]}" for key in LOCK_META]
     for wheel in wheels:
@@ -135,13 +141,14 @@ def write_lock(wheels: Sequence[Mapping[str, Any]], meta: Mapping[str, str]) -> 
 
 
 def read_lock(text: str) -> dict[str, Any]:
-    """The content of a lock: its header's keys and `wheels`, each {name, version, file, sha256, size, index}."""
+    """A lock's content: its header's keys and `wheels`, each {name, version, file, sha256, size, index}."""
     lock: dict[str, Any] = {"wheels": []}
     beside: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
         header = re.fullmatch(r"# (\w+): (.*)", line)
         if header and header[1] in LOCK_META:
             lock[header[1]] = header[2]
+            beside = []
         elif line.startswith("# "):
             beside = line[2:].split()
         elif line.strip():
@@ -159,13 +166,17 @@ def read_lock(text: str) -> dict[str, Any]:
                 }
             )
             beside = []
+    if beside:
+        raise ValueError(f"the lock ends before the entry of {beside[0]}")
     return lock
 
 
 def lock_problems(text: str, stack: Mapping[str, Any], abi: str, platform: str) -> list[str]:
     """Why a lock may not be used for this stack on this node; `text` is empty when there is no such file."""
     file = lock_name(stack["name"], abi, platform)
-    remedy = f"make it with: ansible-playbook lock.yml -e stack={stack['name']} -e lock_abi={abi} -e lock_platform={platform}"
+    variables = {"stack": stack["name"], "lock_abi": abi, "lock_platform": platform}
+    options = " ".join(f"-e {name}={value}" for name, value in variables.items())
+    remedy = f"make it with: ansible-playbook lock.yml {options}"
     if not text:
         return [f"stack {stack['name']} has no lock for this node (catalog/stacks/{file}); {remedy}"]
     try:
@@ -176,8 +187,8 @@ def lock_problems(text: str, stack: Mapping[str, Any], abi: str, platform: str) 
     for key, value in wanted.items():
         if lock.get(key) != value:
             return [
-                f"catalog/stacks/{file} does not match its stack: {key} is {lock.get(key)!r}, wanted {value!r}; "
-                f"if the change of the stack is meant, {remedy}"
+                f"catalog/stacks/{file} does not match its stack: {key} is {lock.get(key)!r}, "
+                f"wanted {value!r}; if the change of the stack is meant, {remedy}"
             ]
     return [] if lock["wheels"] else [f"catalog/stacks/{file} holds no wheels; {remedy}"]
 

@@ -12,31 +12,37 @@ OPTION = re.compile(r"[a-z][a-z0-9_]*")
 def launch_args(options: Mapping[str, Any]) -> list[str]:
     """Render options as an argument list.
 
-    Names are written with underscores. True is a bare flag; false and null leave the option out; a list becomes one option with
-    several values; everything else is its value. The order is the mapping's.
+    Names are written with underscores. True is a bare flag; false and null leave the option out; a list
+    becomes one option with several values; everything else is its value. The order is the mapping's.
     """
     if not isinstance(options, Mapping):
         raise TypeError(f"launch_args needs a mapping of options, not {type(options).__name__}")
     arguments: list[str] = []
     for name, value in options.items():
         if not isinstance(name, str) or not OPTION.fullmatch(name):
-            raise ValueError(f"launch option {name!r}: write the name in lower case with underscores, without dashes")
+            raise ValueError(
+                f"launch option {name!r}: write the name in lower case with underscores, without dashes"
+            )
         flag = "--" + name.replace("_", "-")
         if value is None or value is False:
             continue
         if value is True:
             arguments.append(flag)
         elif isinstance(value, (list, tuple)):
+            if any(isinstance(item, bool) or not isinstance(item, (str, int, float)) for item in value):
+                raise TypeError(f"launch option {name!r} must be a list of plain values, not {value!r}")
             arguments += [flag, *(str(item) for item in value)]
         elif isinstance(value, (str, int, float)):
             arguments += [flag, str(value)]
         else:
-            raise TypeError(f"launch option {name!r} must be a plain value or a list, not {type(value).__name__}")
+            raise TypeError(
+                f"launch option {name!r} must be a plain value or a list, not {type(value).__name__}"
+            )
     return arguments
 
 
 def systemd_quote(word: str) -> str:
-    """One word of a systemd command line: specifiers and variables are taken literally, blanks do not split it."""
+    """One word of a systemd command line: specifiers and variables stay literal, blanks do not split it."""
     if any(character in word for character in "\n\r\0"):
         raise ValueError(f"a unit cannot hold a word with a line break: {word!r}")
     escaped = word.replace("\\", "\\\\").replace("%", "%%").replace("$", "$$").replace('"', '\\"')

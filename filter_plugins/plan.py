@@ -25,7 +25,7 @@ def deployment_plan(
 ) -> dict[str, Any]:
     """What one node should run.
 
-    The checkpoint's folder is named by the hashes of its files, so that a re-uploaded checkpoint is another model.
+    The checkpoint's folder is named by its files' hashes, so that a re-uploaded checkpoint is another model.
     """
     files = dict(profile["checkpoint"]["files"])
     model = f"{profile['name']}-{fingerprint(files)[:SHORT]}"
@@ -42,7 +42,7 @@ def deployment_plan(
 
 
 def plan_wheels(plan: Mapping[str, Any], kernel: Mapping[str, str] | None = None) -> dict[str, str]:
-    """File name to SHA-256 of every wheel of a node: those of the lock, and the kernel's where there is one."""
+    """File name to SHA-256 of every wheel of a node: those of the lock, and the kernel's if there is one."""
     wheels = {wheel["file"]: wheel["sha256"] for wheel in plan["lock"]["wheels"]}
     if kernel:
         wheels[kernel["file"]] = kernel["sha256"]
@@ -54,14 +54,18 @@ def venv_id(plan: Mapping[str, Any], kernel: Mapping[str, str] | None = None) ->
     return fingerprint([plan["lock_id"], kernel["sha256"] if kernel else None, plan["lock"]["abi"]])[:SHORT]
 
 
-def release_id(plan: Mapping[str, Any], venv: str, launch: Sequence[str], environment: Mapping[str, Any]) -> str:
-    """The name of a release: the stack, the profile and a hash of the environment, the model, the arguments and the variables."""
+def release_id(
+    plan: Mapping[str, Any], venv: str, launch: Sequence[str], environment: Mapping[str, Any]
+) -> str:
+    """The name of a release: stack, profile, and a hash of venv, model, arguments and variables."""
     parts = [venv, plan["model"], list(launch), dict(environment)]
     return f"{plan['stack']['name']}.{plan['profile']['name']}.{fingerprint(parts)[:SHORT]}"
 
 
-def wheel_bundles(plan: Mapping[str, Any], missing: Sequence[str], limit: int = 256 << 20) -> list[dict[str, Any]]:
-    """Group the missing wheels into bundles of about `limit` bytes: {files, bytes, note}, for sending one after another."""
+def wheel_bundles(
+    plan: Mapping[str, Any], missing: Sequence[str], limit: int = 256 << 20
+) -> list[dict[str, Any]]:
+    """Group the missing wheels into bundles of about `limit` bytes, sent one by one: {files, bytes, note}."""
     sizes = {wheel["file"]: wheel["size"] for wheel in plan["lock"]["wheels"]}
     bundles: list[dict[str, Any]] = []
     for name in sorted(missing, key=lambda file: -sizes.get(file, 0)):
@@ -72,25 +76,26 @@ def wheel_bundles(plan: Mapping[str, Any], missing: Sequence[str], limit: int = 
         bundles[-1]["bytes"] += size
     for number, bundle in enumerate(bundles, 1):
         bundle["note"] = (
-            f"bundle {number} of {len(bundles)}, {len(bundle['files'])} wheels, {bundle['bytes'] / (1 << 20):.0f} MiB"
+            f"bundle {number} of {len(bundles)}, {len(bundle['files'])} wheels, "
+            f"{bundle['bytes'] / (1 << 20):.0f} MiB"
         )
     return bundles
 
 
-def plan_changes(plan: Mapping[str, Any], manifest: Mapping[str, Any] | None) -> list[str]:
-    """What would change on a node, in sentences; `manifest` is that of its current release, None on a fresh node."""
-    if not manifest:
-        total = plan["download_bytes"] / GIB
-        return [
-            f"stack {plan['stack']['name']} ({len(plan['lock']['wheels'])} wheels, {total:.2f} GiB) is installed",
-            f"model {plan['model']} is put in place",
-            "sglang.service is started and gated",
-        ]
-    changes = []
-    for what, now in (("stack", plan["stack"]["name"]), ("model", plan["model"]), ("lock_id", plan["lock_id"])):
-        if manifest.get(what) != now:
-            changes.append(f"{what}: {manifest.get(what)} -> {now}")
-    return changes
+def plan_lines(plan: Mapping[str, Any], manifest: Mapping[str, Any] | None) -> list[str]:
+    """The plan for an operator, a sentence a line; `manifest` is the current release's, or None."""
+    manifest = manifest or {}
+    wheels = f"{len(plan['lock']['wheels'])} wheels, {plan['download_bytes'] / GIB:.2f} GiB"
+    rows = (
+        ("stack", manifest.get("stack"), plan["stack"]["name"]),
+        ("wheels", manifest.get("lock_id", "")[:SHORT], plan["lock_id"][:SHORT]),
+        ("model", manifest.get("model"), plan["model"]),
+    )
+    lines = []
+    for what, now, then in rows:
+        detail = f" ({wheels})" if what == "wheels" and now != then else ""
+        lines.append(f"{what}: stays {then}" if now == then else f"{what}: {now or 'none'} -> {then}{detail}")
+    return lines
 
 
 class FilterModule:
@@ -103,5 +108,5 @@ class FilterModule:
             "venv_id": venv_id,
             "release_id": release_id,
             "wheel_bundles": wheel_bundles,
-            "plan_changes": plan_changes,
+            "plan_lines": plan_lines,
         }

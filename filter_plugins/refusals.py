@@ -1,4 +1,4 @@
-"""What is refused before any host is touched: empty runs, misspelt tags and variables, wrong types, unfit nodes."""
+"""What is refused before a host is touched: empty runs, misspelt names, wrong types, unfit nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLOSE = 0.84  # similarity from which a variable outside our prefixes counts as 
 
 
 def run_problems(group: Sequence[str], hosts: Sequence[str], site: str) -> list[str]:
-    """Why a run would do nothing: an empty group, or a limit that leaves none of it. `site` is the inventory that was read."""
+    """Why a run would do nothing: an empty group, or a limit that leaves none. `site` is the inventory."""
     if not group:
         return [
             f"no host is in the group sglang_nodes (inventory: {site or 'none'}). "
@@ -27,8 +27,13 @@ def run_problems(group: Sequence[str], hosts: Sequence[str], site: str) -> list[
     return []
 
 
-def tag_problems(run: Sequence[str], skip: Sequence[str], known: Sequence[str], unskippable: Sequence[str] = ()) -> list[str]:
-    """Misspelt tags of --tags and --skip-tags, and tags that may not be skipped because a run without them proves nothing."""
+def tag_problems(
+    run: Sequence[str], skip: Sequence[str], known: Sequence[str], unskippable: Sequence[str] = ()
+) -> list[str]:
+    """Misspelt tags of --tags and --skip-tags, and tags that may not be skipped.
+
+    A run without an `unskippable` one would prove nothing.
+    """
     problems = []
     for option, tags in (("--tags", run), ("--skip-tags", skip)):
         for tag in tags:
@@ -39,7 +44,9 @@ def tag_problems(run: Sequence[str], skip: Sequence[str], known: Sequence[str], 
                 problems.append(f"{option} {tag}: there is no such tag ({there}){hint}")
     for tag in skip:
         if tag in unskippable or tag in ("all", "always", "tagged"):
-            problems.append(f"--skip-tags {tag}: nothing may serve ungated, so that part of the run cannot be skipped")
+            problems.append(
+                f"--skip-tags {tag}: nothing may serve ungated, so that part of the run cannot be skipped"
+            )
     return problems
 
 
@@ -60,11 +67,13 @@ def type_only(option: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def unknown_variables(names: Sequence[str], specs: Sequence[Mapping[str, Any]], roles: Sequence[str]) -> list[str]:
+def unknown_variables(
+    names: Sequence[str], specs: Sequence[Mapping[str, Any]], roles: Sequence[str]
+) -> list[str]:
     """Misspelt variables among `names`.
 
-    A variable is ours when it starts with a role's name, and misspelt when no role knows it. A variable outside those prefixes
-    that is all but one of ours (`stak`) is taken for a misspelling as well.
+    A variable is ours when it starts with a role's name, and misspelt when no role knows it. A variable
+    outside those prefixes that is all but one of ours (`stak`) is taken for a misspelling as well.
     """
     known = list(known_variables(specs))
     problems = []

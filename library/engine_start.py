@@ -7,8 +7,9 @@ DOCUMENTATION = r"""
 module: engine_start
 short_description: Watch a unit until its server answers, or say why it does not
 description:
-  - Returns as soon as the server answers its health route, the unit has failed or the unit restarts in a loop, and after
-    O(wait) seconds at the latest. Health is not proof of anything; it only says that the gate can begin.
+  - Returns as soon as the server answers its health route, the unit has failed or the unit restarts in a
+    loop, and after O(wait) seconds at the latest. Health is not proof of anything; it only says that the gate
+    can begin.
 options:
   unit:
     description: The systemd unit.
@@ -27,7 +28,8 @@ options:
     type: float
     default: 10
   restarts:
-    description: How many times the process may end and be started again by systemd before that is called a loop.
+    description: How many times the process may end and be started again by systemd before that is called a
+      loop.
     type: int
     default: 1
   lines:
@@ -79,7 +81,15 @@ from ansible.module_utils.basic import AnsibleModule
 
 STEP = 0.5
 HEALTH_TIMEOUT = 5.0  # SGLang's health route may wait for the scheduler
-PROPERTIES = ("ActiveState", "SubState", "Result", "NRestarts", "ExecMainStatus", "ExecMainStartTimestampMonotonic", "InvocationID")
+PROPERTIES = (
+    "ActiveState",
+    "SubState",
+    "Result",
+    "NRestarts",
+    "ExecMainStatus",
+    "ExecMainStartTimestampMonotonic",
+    "InvocationID",
+)
 
 ARGUMENTS = {
     "unit": {"type": "str", "default": "sglang.service"},
@@ -100,10 +110,10 @@ def judge(state: dict[str, str], healthy: bool, restarts: int) -> str:
     """The phase, from the unit's properties and whether the health route answered 200."""
     if state.get("ActiveState") == "failed":
         return "failed"
-    if int(state.get("NRestarts") or 0) > restarts:
-        return "looping"
     if healthy and state.get("ActiveState") == "active":
         return "ready"
+    if int(state.get("NRestarts") or 0) > restarts:
+        return "looping"
     if state.get("ActiveState") == "inactive":
         return "failed"
     return "starting"
@@ -111,12 +121,13 @@ def judge(state: dict[str, str], healthy: bool, restarts: int) -> str:
 
 def describe(phase: str, unit: str, state: dict[str, str], seconds: float, log: list[str]) -> str:
     """What an operator should read."""
+    status = state.get("ExecMainStatus")
     if phase == "ready":
         return f"{unit} answers its health route with 200 after {seconds:.0f} s"
     if phase == "looping":
-        return f"{unit} ends and is started again, {state['NRestarts']} times by now (exit status {state['ExecMainStatus']})"
+        return f"{unit} ends and is started again, {state['NRestarts']} times by now (exit status {status})"
     if phase == "failed":
-        return f"{unit} is {state.get('ActiveState')} ({state.get('Result')}, exit status {state.get('ExecMainStatus')})"
+        return f"{unit} is {state.get('ActiveState')} ({state.get('Result')}, exit status {status})"
     return f"{seconds:.0f} s: {log[-1] if log else 'no log line yet'}"
 
 
@@ -153,7 +164,11 @@ def main() -> None:
         argv += [f"_SYSTEMD_INVOCATION_ID={state['InvocationID']}"]
     log = [line for line in module.run_command(argv)[1].splitlines() if line.strip()]
     module.exit_json(
-        changed=False, phase=phase, seconds=round(seconds, 1), note=describe(phase, unit, state, seconds, log), log=log
+        changed=False,
+        phase=phase,
+        seconds=round(seconds, 1),
+        note=describe(phase, unit, state, seconds, log),
+        log=log,
     )
 
 

@@ -8,7 +8,8 @@ module: hashed_folder
 short_description: Check files by SHA-256 and seal a folder
 description:
   - Says which of the named files are missing or differ, so that only those are sent.
-  - With O(seal_as) the folder gets its final name in one step once every file is right; half of it is never seen there.
+  - With O(seal_as) the folder gets its final name in one step once every file is right; half of it is never
+    seen there.
 options:
   path:
     description: Folder that holds the files. It need not exist.
@@ -19,7 +20,8 @@ options:
     type: dict
     required: true
   seal_as:
-    description: Final folder. When it exists and its files are right, there is nothing to do and RV(missing) is empty.
+    description: Final folder. When it exists and its files are right, there is nothing to do and RV(missing)
+      is empty.
     type: path
   complete:
     description: Fail when a file is missing or differs, instead of listing it.
@@ -79,19 +81,24 @@ def main() -> None:
         if wrong:
             name, reason = min(wrong.items())
             module.fail_json(
-                msg=f"{final / name}: {reason}. A sealed folder is never mended in place: remove {final} and run again"
+                msg=f"{final / name}: {reason}. A sealed folder is never mended in place: "
+                f"remove {final} and run again"
             )
         module.exit_json(changed=False, missing=[], reasons={})
     wrong = unverified(folder, files, remember)
     if wrong and module.params["complete"]:
         name, reason = min(wrong.items())
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        module.fail_json(msg=f"{folder / name}: {reason}{more}. Nothing was installed from it; run again to send it anew")
+        module.fail_json(
+            msg=f"{folder / name}: {reason}{more}. Nothing was installed from it; run again to send it anew"
+        )
     if final and not wrong and not module.check_mode:
         folder.rename(final)
         sync_folder(final.parent)
     sealed = final is not None and not wrong
-    module.exit_json(changed=sealed or (module.check_mode and bool(wrong)), missing=sorted(wrong), reasons=wrong)
+    module.exit_json(
+        changed=sealed or (module.check_mode and bool(wrong)), missing=sorted(wrong), reasons=wrong
+    )
 
 
 if __name__ == "__main__":

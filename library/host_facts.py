@@ -36,9 +36,10 @@ EXAMPLES = r"""
 RETURN = r"""
 facts:
   description:
-    - V(distribution) and V(version) from os-release, V(machine), V(python) ({major}.{minor}), V(abi) as in wheel names,
-      V(platform) as in wheel names, V(cores), V(memory_gib) and V(available_gib), V(disk_free_gib), V(systemd) (whether it is
-      PID 1), V(port_holder) (null, or the name, PID and unit of the process that listens on the port).
+    - V(distribution) and V(version) from os-release, V(machine), V(python) ({major}.{minor}), V(abi) as in
+      wheel names, V(platform) as in wheel names, V(cores), V(memory_gib) and V(available_gib),
+      V(disk_free_gib), V(systemd) (whether it is PID 1), V(port_holder) (null, or the name, PID and unit of
+      the process that listens on the port).
   type: dict
   returned: always
 """
@@ -81,8 +82,16 @@ def listening_inodes(table: str, port: int) -> set[str]:
     return found
 
 
+def opened(handle: Path) -> str | None:
+    """What an entry of /proc/PID/fd stands for; None when it was closed while it was looked at."""
+    try:
+        return str(handle.readlink())
+    except OSError:
+        return None
+
+
 def port_holder(port: int, proc: Path = Path("/proc")) -> dict[str, Any] | None:
-    """Who listens on the TCP port: {name, pid, unit}; fields are null where /proc does not say; None when it is free."""
+    """Who listens on the TCP port: {name, pid, unit}, null where /proc does not say; None when it is free."""
     inodes: set[str] = set()
     for table in ("net/tcp", "net/tcp6"):
         if (proc / table).exists():
@@ -92,9 +101,13 @@ def port_holder(port: int, proc: Path = Path("/proc")) -> dict[str, Any] | None:
     sockets = {f"socket:[{inode}]" for inode in inodes}
     for process in proc.glob("[0-9]*"):
         try:
-            if any(os.readlink(handle) in sockets for handle in (process / "fd").iterdir()):
+            if any(opened(handle) in sockets for handle in (process / "fd").iterdir()):
                 unit = (process / "cgroup").read_text().strip().rpartition("/")[2]
-                return {"name": (process / "comm").read_text().strip(), "pid": int(process.name), "unit": unit}
+                return {
+                    "name": (process / "comm").read_text().strip(),
+                    "pid": int(process.name),
+                    "unit": unit,
+                }
         except OSError:  # it ended while it was looked at
             continue
     return {"name": None, "pid": None, "unit": None}

@@ -60,7 +60,7 @@ STEP = 0.25
 
 
 def has_ended(job_file: Path) -> bool:
-    """An asynchronous task's result file holds `finished` once it is over. Without the file the job is not known."""
+    """A task's result file holds `finished` once it is over. Without the file the job is not known."""
     state = read_json(job_file)
     return not job_file.exists() or bool(state and (state.get("finished") or "ansible_job_id" not in state))
 

@@ -78,8 +78,9 @@ def build(source: Path, folder: Path) -> Path:
     with tempfile.TemporaryDirectory() as name:
         copy = Path(name) / "source"
         shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
-        argv = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-        argv += ["--no-cache-dir", "--disable-pip-version-check", "--wheel-dir", str(folder), str(copy)]
+        argv = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+        argv += ["--no-index", "--no-cache-dir", "--disable-pip-version-check"]
+        argv += ["--wheel-dir", str(folder), str(copy)]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         tail = "\n".join(done.stderr.splitlines()[-LAST_LINES:])
@@ -89,7 +90,10 @@ def build(source: Path, folder: Path) -> Path:
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={"source": {"type": "path", "required": True}, "path": {"type": "path", "required": True}},
+        argument_spec={
+            "source": {"type": "path", "required": True},
+            "path": {"type": "path", "required": True},
+        },
         supports_check_mode=True,
     )
     source, house = Path(module.params["source"]), Path(module.params["path"])
@@ -98,7 +102,12 @@ def main() -> None:
     tree = tree_sha256(source)
     sidecar = house / f"{source.name}.source.json"
     known = read_json(sidecar)
-    if known and known["source"] == tree and (house / known["file"]).is_file() and sha256_of(house / known["file"]) == known["sha256"]:
+    if (
+        known
+        and known["source"] == tree
+        and (house / known["file"]).is_file()
+        and sha256_of(house / known["file"]) == known["sha256"]
+    ):
         module.exit_json(changed=False, file=known["file"], sha256=known["sha256"])
     try:
         with tempfile.TemporaryDirectory() as name:

@@ -7,12 +7,13 @@ DOCUMENTATION = r"""
 module: node_lease
 short_description: Hold a node while it is being changed
 description:
-  - A lease is a file on the node with a holder and a time of expiry. The holder renews it while it works; a holder that
-    died stops renewing, so it blocks others for O(ttl) seconds at most.
+  - A lease is a file on the node with a holder and a time of expiry. The holder renews it while it works; a
+    holder that died stops renewing, so it blocks others for O(ttl) seconds at most.
   - Asking again with the same O(run) renews.
 options:
   state:
-    description: V(held) takes or renews the lease, V(free) gives it back, V(read) only says whether another run holds it.
+    description: V(held) takes or renews the lease, V(free) gives it back, V(read) only says whether another
+      run holds it.
     choices: [held, free, read]
     default: held
     type: str

@@ -7,8 +7,8 @@ DOCUMENTATION = r"""
 module: release_folder
 short_description: Seal a release
 description:
-  - Writes the files, the links and the manifest of a release into a folder beside its final place and renames it, so that a
-    release is never seen half-made. A release that exists is not touched.
+  - Writes the files, the links and the manifest of a release into a folder beside its final place and renames
+    it, so that a release is never seen half-made. A release that exists is not touched.
 options:
   root:
     description: Folder that holds the releases.
@@ -28,8 +28,8 @@ options:
     required: true
   manifest:
     description:
-      - What the release was made of. The manifests that the environment and the model left (V(smokestack.json) in each link's
-        target) are added under V(parts).
+      - What the release was made of. The manifests that the environment and the model left
+        (V(smokestack.json) in each link's target) are added under V(parts).
     type: dict
     required: true
 attributes:
@@ -62,7 +62,6 @@ path:
 """
 
 import datetime
-import os
 import shutil
 from pathlib import Path
 
@@ -92,8 +91,11 @@ def seal(wanted: dict, final: Path) -> None:
         (staging / name).symlink_to(target)
     parts = {name: read_json(Path(target) / "smokestack.json") for name, target in wanted["links"].items()}
     made = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    write_json(staging / "manifest.json", {**wanted["manifest"], "release": wanted["release"], "made": made, "parts": parts})
-    os.chmod(staging, 0o755)
+    write_json(
+        staging / "manifest.json",
+        {**wanted["manifest"], "release": wanted["release"], "made": made, "parts": parts},
+    )
+    staging.chmod(0o755)
     staging.rename(final)
     sync_folder(final.parent)
 
@@ -107,9 +109,13 @@ def main() -> None:
         try:
             seal(module.params, final)
         except OSError as error:
-            module.fail_json(msg=f"release {final.name} was not made: {error}. The node serves what it served before")
+            module.fail_json(
+                msg=f"release {final.name} was not made: {error}. The node serves what it served before"
+            )
     text = "".join(f"# {name}\n{content}" for name, content in sorted(module.params["files"].items()))
-    module.exit_json(changed=True, path=str(final), diff={"before": "", "after": text, "after_header": str(final)})
+    module.exit_json(
+        changed=True, path=str(final), diff={"before": "", "after": text, "after_header": str(final)}
+    )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ DOCUMENTATION = r"""
 module: release_switch
 short_description: Put a release on trial, confirm it, or go back
 description:
-  - Moves the links V(current) and V(previous) below O(root) in one step, with a journal that survives a power cut.
+  - Moves the links V(current) and V(previous) below O(root) in one step, with a journal that survives a power
+    cut.
   - Does not touch systemd. The return value RV(restart) says whether the unit runs something else.
 options:
   root:
@@ -17,9 +18,11 @@ options:
   state:
     description:
       - V(read) only reports.
-      - V(trial) makes O(release) current. A release whose gate failed before is refused unless O(retry_failed).
+      - V(trial) makes O(release) current. A release whose gate failed before is refused unless
+        O(retry_failed).
       - V(confirmed) records O(verdict) for the current release and marks it proved.
-      - V(reverted) records O(verdict) for the current release and goes back to the last proved one, if there is one.
+      - V(reverted) records O(verdict) for the current release and goes back to the last proved one, if there
+        is one.
     choices: [read, trial, confirmed, reverted]
     default: read
     type: str
@@ -28,8 +31,8 @@ options:
     type: str
   verdict:
     description:
-      - The gate's report for O(state=confirmed) and O(state=reverted). Its keys V(run_id), V(verdict), V(summary), V(finished)
-        and V(probes) are kept.
+      - The gate's report for O(state=confirmed) and O(state=reverted). Its keys V(run_id), V(verdict),
+        V(summary), V(finished) and V(probes) are kept.
     type: dict
   retry_failed:
     description: Try a release again that failed its gate.
@@ -62,7 +65,8 @@ restart:
   type: bool
   returned: always
 facts:
-  description: The keys current, previous, running, trial, proved, manifest and verdict, as they are afterwards.
+  description: The keys current, previous, running, trial, proved, manifest and verdict, as they are
+    afterwards.
   type: dict
   returned: always
 """
@@ -105,20 +109,18 @@ def main() -> None:
             done = store.revert(wanted["release"], verdict)
         else:
             current = store.current
-            done = Switch(changed=False, release=current, restart=store.running() != current)
+            restart = store.running() != current
+            done = Switch(changed=False, release=current, previous=store.previous, restart=restart)
     except ReleaseError as error:
         module.fail_json(msg=str(error))
-    shown = ("current", "previous")
     module.exit_json(
         changed=done.changed,
         release=done.release,
         restart=done.restart,
         facts=store.facts(),
         diff={
-            "before": "".join(f"{key}: {before[key]}\n" for key in shown),
-            "after": "".join(
-                f"{key}: {done.release if module.check_mode and key == 'current' else store.linked(key)}\n" for key in shown
-            ),
+            "before": f"current: {before['current']}\nprevious: {before['previous']}\n",
+            "after": f"current: {done.release}\nprevious: {done.previous}\n",
         },
     )
 

@@ -8,8 +8,8 @@ module: release_venv
 short_description: Make an immutable virtual environment from wheels, by hash
 description:
   - Installs exactly the given wheels with uv, offline, and proves that the named modules can be imported.
-  - An environment is complete when its V(smokestack.json) is there; that file is written last. What a killed run left
-    without it is thrown away and made anew. A complete environment is never changed.
+  - An environment is complete when its V(smokestack.json) is there; that file is written last. What a killed
+    run left without it is thrown away and made anew. A complete environment is never changed.
 options:
   path:
     description: Folder of the environment.
@@ -20,7 +20,8 @@ options:
     type: path
     required: true
   wheels:
-    description: Wheel file name to SHA-256; the environment holds these and nothing else, uv's own wheel excepted.
+    description: Wheel file name to SHA-256; the environment holds these and nothing else, uv's own wheel
+      excepted.
     type: dict
     required: true
   python:
@@ -111,6 +112,11 @@ def name_and_version(wheel: str) -> tuple[str, str]:
     return name, version
 
 
+def installed(wheels: dict[str, str]) -> list[tuple[str, str]]:
+    """Name and version of every wheel but uv's own."""
+    return [name_and_version(wheel) for wheel in wheels if name_and_version(wheel)[0] != "uv"]
+
+
 def requirements(wheels: dict[str, str]) -> str:
     """A requirements file with one hash a line for every wheel but uv's own."""
     lines = []
@@ -138,7 +144,9 @@ def unpack_uv(wheel: Path, folder: Path) -> Path:
 def run(argv: list[str], environment: dict[str, str], log: Path, watch) -> None:
     """Run to the end, calling `watch` a few times a second; VenvError with the last lines when it fails."""
     with log.open("ab") as output:
-        process = subprocess.Popen(argv, env=environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            argv, env=environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL
+        )
         while process.poll() is None:
             watch()
             time.sleep(0.3)
@@ -160,8 +168,10 @@ def make(wanted: dict, progress: Progress) -> dict:
         raise VenvError("uv is not among the wheels: the lock must hold it")
     uv = unpack_uv(wheelhouse / uv_wheel, path / "uv")
     log = path / "install.log"
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(path / "uv"), "UV_CACHE_DIR": wanted["cache"], "UV_NO_CONFIG": "1"}
-    run([str(uv), "venv", "--quiet", "--allow-existing", "--python", wanted["python"], str(path)], environment, log, lambda: None)
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(path / "uv")}
+    environment |= {"UV_CACHE_DIR": wanted["cache"], "UV_NO_CONFIG": "1"}
+    create = [str(uv), "venv", "--quiet", "--allow-existing", "--python", wanted["python"], str(path)]
+    run(create, environment, log, lambda: None)
     (path / "requirements.txt").write_text(requirements(wheels))
     site = next((path / "lib").glob("python3*/site-packages"))
     total = len(wheels) - 1
@@ -170,18 +180,21 @@ def make(wanted: dict, progress: Progress) -> dict:
         done = sum(1 for _ in site.glob("*.dist-info"))
         progress.say(done, total, f"{done} of {total} packages installed")
 
-    install = [str(uv), "pip", "install", "--quiet", "--offline", "--no-index", "--no-deps", "--require-hashes"]
-    install += ["--link-mode", "hardlink" if same_disk(path, Path(wanted["cache"])) else "copy", "--compile-bytecode"]
+    install = [str(uv), "pip", "install", "--quiet", "--offline", "--no-index", "--no-deps"]
+    install += ["--require-hashes", "--compile-bytecode"]
+    install += ["--link-mode", "hardlink" if same_disk(path, Path(wanted["cache"])) else "copy"]
     install += ["--find-links", str(wheelhouse), "--python", str(path / "bin/python")]
     run([*install, "--requirements", str(path / "requirements.txt")], environment, log, count)
     shutil.rmtree(path / "uv")
     if wanted["imports"]:
         progress.say(total, total, f"{total} packages installed, importing {', '.join(wanted['imports'])}")
         statement = "; ".join(f"import {name}" for name in wanted["imports"])
-        imports_environment = {**environment, "HOME": "/nonexistent", **{k: str(v) for k, v in wanted["environment"].items()}}
-        run([str(path / "bin/python"), "-B", "-c", statement], imports_environment, log, lambda: None)
+        environment |= {"HOME": "/nonexistent"} | {
+            key: str(value) for key, value in wanted["environment"].items()
+        }
+        run([str(path / "bin/python"), "-B", "-c", statement], environment, log, lambda: None)
     manifest = {
-        "packages": dict(sorted(name_and_version(wheel) for wheel in wheels if name_and_version(wheel)[0] != "uv")),
+        "packages": dict(sorted(installed(wheels))),
         "wheels": wheels,
         "imports": wanted["imports"],
         "python": os.path.realpath(wanted["python"]),
@@ -215,7 +228,9 @@ def main() -> None:
             try:
                 manifest = make(module.params, Progress(module.params["progress_file"]))
             except (VenvError, OSError) as error:
-                module.fail_json(msg=f"the environment {path} was not made: {error}. The node serves what it served before")
+                module.fail_json(
+                    msg=f"the environment {path} was not made: {error}. The node serves what it served before"
+                )
     module.exit_json(changed=True, packages=manifest["packages"], seconds=manifest["seconds"])
 
 

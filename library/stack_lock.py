@@ -7,8 +7,8 @@ DOCUMENTATION = r"""
 module: stack_lock
 short_description: Resolve a stack to wheels with hashes
 description:
-  - Lets pip resolve the stack's requirements for the node's Python and platform, downloads what was chosen into the wheelhouse
-    and reads the hashes and sizes from the bytes.
+  - Lets pip resolve the stack's requirements for the node's Python and platform, downloads what was chosen
+    into the wheelhouse and reads the hashes and sizes from the bytes.
 options:
   stack:
     description: The stack, as in V(catalog/stacks).
@@ -47,7 +47,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 wheels:
-  description: Each wheel's name, version, file, sha256, size (bytes) and index (null for PyPI), sorted by name.
+  description: Each wheel's name, version, file, sha256, size (bytes) and index (null for PyPI), sorted by
+    name.
   type: list
   elements: dict
   returned: when it was resolved
@@ -81,8 +82,9 @@ ARGUMENTS = {
 
 def pip(arguments: list[str], source: Source) -> None:
     """Run pip for the node's Python; FetchError with its last lines when it fails."""
-    argv = [sys.executable, "-m", "pip", *arguments[:1], "--quiet", "--no-input", "--disable-pip-version-check"]
-    argv += ["--only-binary", ":all:", *tag_options(source.abi, source.platform), *arguments[1:]]
+    argv = [sys.executable, "-m", "pip", *arguments[:1], "--quiet", "--no-input"]
+    argv += ["--disable-pip-version-check", "--only-binary", ":all:"]
+    argv += [*tag_options(source.abi, source.platform), *arguments[1:]]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise FetchError("pip says: " + " ".join(done.stderr.splitlines()[-LAST_LINES:]))
@@ -94,20 +96,24 @@ def project_of(requirement: str) -> str:
 
 
 def from_indexes(requirements: list[str], stack: dict[str, Any], source: Source, folder: Path) -> None:
-    """Bring the wheels that the stack takes from an index of their own. No other package is ever looked up there."""
+    """Bring the wheels that the stack takes from an index of their own; nothing else is looked up there."""
     for requirement in requirements:
         index = stack.get("from_index", {}).get(project_of(requirement))
         if index:
-            pip(["download", "--no-deps", "--dest", str(folder), "--index-url", source.indexes[index], requirement], source)
+            options = ["--no-deps", "--dest", str(folder), "--index-url", source.indexes[index]]
+            pip(["download", *options, requirement], source)
 
 
-def resolve(requirements: list[str], stack: dict[str, Any], source: Source, house: Path) -> list[dict[str, Any]]:
+def resolve(
+    requirements: list[str], stack: dict[str, Any], source: Source, house: Path
+) -> list[dict[str, Any]]:
     """Ask pip which files it would install for the requirements and their dependencies."""
     with tempfile.TemporaryDirectory(dir=house) as name:
         folder = Path(name)
         from_indexes(requirements, stack, source, folder)
         report = folder / "report.json"
-        options = ["--dry-run", "--ignore-installed", "--find-links", name, "--target", name, "--report", str(report)]
+        options = ["--dry-run", "--ignore-installed", "--find-links", name, "--target", name]
+        options += ["--report", str(report)]
         pip(["install", *options, *requirements], source)
         wheels = chosen_wheels(json.loads(report.read_text()), stack)
         for wheel in folder.glob("*.whl"):
@@ -152,7 +158,9 @@ def main() -> None:
     for wheel in wheels:
         path = house / wheel["file"]
         if sha256_of(path) != wheel["sha256"]:
-            module.fail_json(msg=f"{path}: its SHA-256 is not the one that the index names; remove the file and run again")
+            module.fail_json(
+                msg=f"{path}: its SHA-256 is not the one that the index names; remove the file and run again"
+            )
         wheel["size"] = path.stat().st_size
     module.exit_json(changed=True, wheels=sorted(wheels, key=lambda wheel: wheel["name"]))
 

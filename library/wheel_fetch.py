@@ -7,15 +7,16 @@ DOCUMENTATION = r"""
 module: wheel_fetch
 short_description: Download wheels by SHA-256 into the wheelhouse
 description:
-  - Runs C(pip download --no-deps --require-hashes), several at a time. A wheel enters the wheelhouse under its name only
-    when it is whole and its hash is right, so an interrupted run goes on where it stopped.
+  - Runs C(pip download --no-deps --require-hashes), several at a time. A wheel enters the wheelhouse under
+    its name only when it is whole and its hash is right, so an interrupted run goes on where it stopped.
 options:
   path:
     description: The wheelhouse.
     type: path
     required: true
   wheels:
-    description: The lock's wheels, each with the keys name, version, file, sha256, size and index (null for PyPI).
+    description: The lock's wheels, each with the keys name, version, file, sha256, size and index (null for
+      PyPI).
     type: list
     elements: dict
     required: true

@@ -42,7 +42,7 @@ def write_json(path: Path, document: Any, mode: int = 0o644) -> None:
 
 def read_json(path: Path) -> Any:
     """The document in `path`, or None where there is none. A torn file counts as none: it was never whole."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError):
         return json.loads(path.read_text(encoding="utf-8"))
     return None
 

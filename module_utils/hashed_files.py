@@ -24,8 +24,9 @@ def sha256_of(path: Path) -> str:
 def unverified(folder: Path, wanted: Mapping[str, str], remember: bool = True) -> dict[str, str]:
     """Say which of the wanted files (name -> SHA-256) are not there as wanted.
 
-    Returns name -> reason, empty when all is well. A file that was hashed before is not read again while its size and
-    modification time (ns) stay the same; the memory is `INDEX` in the folder, written only when `remember` is true.
+    Returns name -> reason, empty when all is well. A file that was hashed before is not read again while its
+    size and modification time (ns) stay the same; the memory is `INDEX` in the folder, written only when
+    `remember` is true.
     """
     known = read_json(folder / INDEX) or {}
     fresh: dict[str, list[object]] = {}

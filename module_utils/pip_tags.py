@@ -9,7 +9,7 @@ OLDEST_GLIBC = 5
 
 
 def tag_options(abi: str, platform: str) -> list[str]:
-    """pip's --implementation, --python-version, --abi and --platform options for `cp311` and `linux_x86_64`."""
+    """pip's --implementation, --python-version, --abi and --platform for `cp311` and `linux_x86_64`."""
     match = re.fullmatch(r"cp3(\d+)", abi)
     if not match or not platform.startswith("linux_"):
         raise ValueError(f"no pip options known for ABI {abi!r} on platform {platform!r}")

@@ -1,13 +1,14 @@
 """The releases on a node: which there are, which one is current, and the one switch between them.
 
-    ROOT/releases/<id>/   manifest.json, sglang.conf, venv -> ..., model -> ..., then verdict.json and `proved`
+    ROOT/releases/<id>/   manifest.json, sglang.conf, venv -> ..., model -> ..., then verdict.json and
+    `proved`
     ROOT/current          the release that the unit runs
     ROOT/previous         the release that a rollback goes back to
     ROOT/trial.json       the journal of a switch whose gate has not spoken yet
     TRIAL_MARK            lets the unit start an unproved release; in /run, so that a reboot takes it away
 
-A release is on trial from the switch until `confirm` or `revert`. The journal is on disk before the first link moves,
-so a run that dies at any point leaves enough to carry on or to go back.
+A release is on trial from the switch until `confirm` or `revert`. The journal is on disk before the first
+link moves, so a run that dies at any point leaves enough to carry on or to go back.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class Switch:
     changed: bool
     release: str | None
     """The release that is current afterwards; None when there is none and the unit must stop."""
+    previous: str | None
+    """The release that a rollback goes back to afterwards."""
     restart: bool
     """Whether the unit runs something other than `release`."""
 
@@ -70,24 +73,38 @@ class Store:
         return self.linked("current")
 
     @property
+    def trial(self) -> str | None:
+        """The release on trial; None too after a switch that was cut short before it began, or undone."""
+        journal, current = self.journal(), self.current
+        return current if journal and journal["candidate"] == current else None
+
+    @property
     def previous(self) -> str | None:
-        return self.linked("previous")
+        """The release that a rollback goes back to. A journal knows better than the link does."""
+        journal = self.journal()
+        if journal and self.trial:
+            back: str | None = journal["revert_to"]
+            return back
+        return self._settled()[1]
 
     def running(self) -> str | None:
-        """The release whose process the unit runs; the unit writes this link when it starts and drops it when it stops."""
+        """The release whose process the unit runs; the unit makes this link at start and drops it at stop."""
         return self._running_link.readlink().name if self._running_link.is_symlink() else None
 
     def proved(self, release: str | None) -> bool:
         return release is not None and (self.folder(release) / "proved").exists()
 
     def verdict(self, release: str) -> dict[str, Any] | None:
-        return read_json(self.folder(release) / "verdict.json")
+        document: dict[str, Any] | None = read_json(self.folder(release) / "verdict.json")
+        return document
 
     def manifest(self, release: str) -> dict[str, Any] | None:
-        return read_json(self.folder(release) / "manifest.json")
+        document: dict[str, Any] | None = read_json(self.folder(release) / "manifest.json")
+        return document
 
     def journal(self) -> dict[str, Any] | None:
-        return read_json(self._journal)
+        document: dict[str, Any] | None = read_json(self._journal)
+        return document
 
     def facts(self) -> dict[str, Any]:
         current = self.current
@@ -95,7 +112,7 @@ class Store:
             "current": current,
             "previous": self.previous,
             "running": self.running(),
-            "trial": (self.journal() or {}).get("candidate"),
+            "trial": self.trial,
             "proved": self.proved(current),
             "manifest": self.manifest(current) if current else None,
             "verdict": self.verdict(current) if current else None,
@@ -104,63 +121,76 @@ class Store:
     # The switch
 
     def try_out(self, release: str, retry_failed: bool = False) -> Switch:
-        """Make `release` current on trial. Nothing happens when it is current, proved and running."""
+        """Make `release` current on trial. Nothing happens when it is current, proved and running.
+
+        An earlier trial that never ended is given up first, unless it is this release's: then it goes on.
+        """
         self._check_whole(release)
         verdict = self.verdict(release)
         if verdict and verdict["verdict"] not in PASSING and not retry_failed:
             raise ReleaseError(
                 f"release {release} failed its gate at {verdict['finished']} and is not tried again: "
-                f"{verdict['summary']}. Change the stack or the profile, or try it again with -e retry_failed=true"
+                f"{verdict['summary']}. Change the stack or the profile, "
+                "or try it again with -e retry_failed=true"
             )
         restart = self.running() != release
-        if self.current == release and self.proved(release) and self.journal() is None:
-            return Switch(changed=False, release=release, restart=restart)
-        journal = self.journal()
-        if journal:  # an earlier trial never ended: its way back is still the way back
-            back, previous = journal["revert_to"], journal["previous"]
-        else:
-            back, previous = self.current, self.previous
-            if back == release or not self.proved(back):
-                back, previous = previous, None
-        if back == release:  # the run wants again what served before that trial
-            back, previous = previous, None
+        if self.trial == release:
+            if not self.dry:
+                self._allow_unproved()
+            return Switch(changed=False, release=release, previous=self.previous, restart=restart)
         changed = self.current != release
+        current, previous = self._settled()
         if not self.dry:
-            write_json(self._journal, {"candidate": release, "revert_to": back, "previous": previous})
-            self._mark.parent.mkdir(parents=True, exist_ok=True)
-            self._mark.touch()
+            self._settle()
+        if current == release and self.proved(release):
+            return Switch(changed=changed, release=release, previous=previous, restart=restart)
+        if current == release or not self.proved(current):
+            back, before = previous, None
+        else:
+            back, before = current, previous
+        if back == release:
+            back, before = before, None
+        if not self.dry:
+            write_json(self._journal, {"candidate": release, "revert_to": back, "previous": before})
+            self._allow_unproved()
             self._link("previous", back)
             self._link("current", release)
-        return Switch(changed=changed, release=release, restart=restart)
+        return Switch(changed=changed, release=release, previous=back, restart=restart)
 
     def confirm(self, release: str, verdict: dict[str, Any]) -> Switch:
         """The gate passed: the release on trial is proved, and what served before it is `previous`."""
         if self.current != release:
             raise ReleaseError(f"cannot confirm release {release}: the current one is {self.current}")
+        if verdict["verdict"] not in PASSING:
+            raise ReleaseError(f"cannot confirm release {release}: its verdict is {verdict['verdict']}")
         known = self.verdict(release)
         changed = not self.proved(release) or known is None or known["verdict"] != verdict["verdict"]
+        previous = self.previous
         if not self.dry:
             if changed:
                 write_json(self.folder(release) / "verdict.json", verdict)
                 write_text(self.folder(release) / "proved", f"{verdict['run_id']}\n")
-            self._end_trial()
-        return Switch(changed=changed, release=release, restart=False)
+            self._settle()
+        return Switch(changed=changed, release=release, previous=previous, restart=False)
 
     def revert(self, release: str, verdict: dict[str, Any]) -> Switch:
-        """The gate failed, or the release did not start: remember that, and go back to what was proved before."""
-        if self.current != release:
-            raise ReleaseError(f"cannot revert release {release}: the current one is {self.current}")
-        journal = self.journal()
-        back, previous = (journal["revert_to"], journal["previous"]) if journal else (self.previous, None)
-        if not self.proved(back):
-            back = None
+        """The gate failed, or the release did not start: remember that, and go back to what was proved."""
+        journal, current = self.journal(), self.current
+        began = journal is not None and journal["candidate"] == release
+        if current != release and not began:
+            raise ReleaseError(f"cannot revert release {release}: the current one is {current}")
+        if began:
+            back, previous = self._settled(failed=release)
+        else:
+            back, previous = self.previous, None
         if not self.dry:
+            if not began:
+                self._settle()
+                write_json(self._journal, {"candidate": release, "revert_to": back, "previous": None})
             remove(self.folder(release) / "proved")
             write_json(self.folder(release) / "verdict.json", verdict)
-            self._link("current", back)
-            self._link("previous", previous if previous != back else None)
-            self._end_trial()
-        return Switch(changed=True, release=back, restart=back is not None)
+            self._settle()
+        return Switch(changed=True, release=back, previous=previous, restart=back is not None)
 
     # How
 
@@ -178,15 +208,45 @@ class Store:
                     f"release {release} is not whole: {what} is missing ({folder / name}); run site.yml"
                 )
 
+    def _settled(self, failed: str | None = None) -> tuple[str | None, str | None]:
+        """What `current` and `previous` name once the switch in the journal, if any, is over.
+
+        A candidate that is current and proved stays; otherwise the node is as it was. `failed` is not proved.
+        """
+
+        def proved(release: str | None) -> str | None:
+            return release if release != failed and self.proved(release) else None
+
+        journal, current = self.journal(), self.current
+        if journal is None:
+            previous = self.linked("previous")
+        elif current == journal["revert_to"]:  # not moved yet, or moved back
+            previous = journal["previous"]
+        elif proved(current):
+            previous = journal["revert_to"]
+        else:
+            current, previous = proved(journal["revert_to"]), journal["previous"]
+            if current is None:
+                current, previous = proved(previous), None
+        return current, proved(previous) if previous != current else None
+
+    def _settle(self) -> None:
+        """End the switch in the journal. The journal goes last: this can be cut short and done again."""
+        current, previous = self._settled()
+        self._link("current", current)
+        self._link("previous", previous)
+        self._mark.unlink(missing_ok=True)
+        remove(self._journal)
+
+    def _allow_unproved(self) -> None:
+        self._mark.parent.mkdir(parents=True, exist_ok=True)
+        self._mark.touch()
+
     def _link(self, name: str, release: str | None) -> None:
         if release is None:
             remove(self.root / name)
         elif self.linked(name) != release:
             switch_link(self.root / name, self.folder(release))
-
-    def _end_trial(self) -> None:
-        remove(self._journal)
-        self._mark.unlink(missing_ok=True)
 
 
 def unstarted_verdict(run_id: str, summary: str) -> dict[str, Any]:

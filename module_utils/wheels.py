@@ -18,15 +18,13 @@ from .pip_tags import tag_options
 from .progress import Progress, mib
 
 PROCESSES = 4
-BATCH = (
-    64 << 20
-)  # bytes a pip process fetches before its wheels are moved in; bounds what an interruption loses
+BATCH = 64 << 20  # bytes a pip process fetches before its wheels are moved in: an interruption loses no more
 SPARE = 1 << 30  # bytes left free on the disk
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where wheels come from and for whom: index name to URL, Python ABI (`cp311`), platform (`linux_x86_64`)."""
+    """Where wheels come from and for whom: index name to URL, Python ABI (`cp311`) and platform."""
 
     indexes: dict[str, str]
     abi: str
@@ -72,24 +70,9 @@ def fetch_batch(house: Path, batch: list[dict[str, Any]], source: Source, stagin
             "".join(f"{item['name']}=={item['version']} --hash=sha256:{item['sha256']}\n" for item in batch)
         )
         index = batch[0]["index"]
-        argv = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--quiet",
-            "--no-deps",
-            "--require-hashes",
-            "--no-cache-dir",
-        ]
-        argv += [
-            "--no-input",
-            "--disable-pip-version-check",
-            "--dest",
-            str(folder / "done"),
-            "--only-binary",
-            ":all:",
-        ]
+        argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
+        argv += ["--no-cache-dir", "--no-input", "--disable-pip-version-check", "--only-binary", ":all:"]
+        argv += ["--dest", str(folder / "done")]
         argv += tag_options(source.abi, source.platform)
         if index:
             if index not in source.indexes:
@@ -116,9 +99,8 @@ def fetch_batch(house: Path, batch: list[dict[str, Any]], source: Source, stagin
         for item in batch:
             path = folder / "done" / item["file"]
             if not path.is_file():
-                raise FetchError(
-                    f"{item['file']} is locked, but the index gave {sorted(p.name for p in (folder / 'done').iterdir())}"
-                )
+                given = sorted(other.name for other in path.parent.iterdir())
+                raise FetchError(f"{item['file']} is locked, but the index gave {given}")
             if sha256_of(path) != item["sha256"]:
                 raise FetchError(
                     f"{item['file']}: its SHA-256 is {sha256_of(path)}, locked is {item['sha256']}"
@@ -128,7 +110,7 @@ def fetch_batch(house: Path, batch: list[dict[str, Any]], source: Source, stagin
 
 
 def fetch(house: Path, missing: list[dict[str, Any]], source: Source, progress: Progress) -> None:
-    """Download the wheels into `house`, several pip processes at a time; FetchError names the first that failed."""
+    """Download the wheels into `house`, several pip processes at a time; FetchError names one that failed."""
     need = sum(item["size"] for item in missing)
     free = shutil.disk_usage(house).free
     if need + SPARE > free:

@@ -20,7 +20,9 @@ def node() -> Iterator[Node]:
     """A host with nothing on it but its system. It is gone after the session, however that ends."""
     if os.geteuid():
         pytest.skip("the lab's hosts need root")
-    able = subprocess.run([sys.executable, str(LAB_TOOL), "check"], capture_output=True, text=True, check=False)
+    able = subprocess.run(
+        [sys.executable, str(LAB_TOOL), "check"], capture_output=True, text=True, check=False
+    )
     if able.returncode:
         pytest.skip(f"this machine cannot run the lab: {able.stderr.strip()}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)

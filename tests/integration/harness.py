@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ansible_runner
+import ansible_runner  # type: ignore[import-untyped]
 
 REPO = Path(__file__).resolve().parents[2]
 LAB = "test"
@@ -23,6 +23,7 @@ GOOD_MODEL = REPO / "tests/data/tiny-qwen3"
 BREAK_MODEL = REPO / "tests/data/tiny_model/break_model.py"
 LAB_TOOL = REPO / "tests/lab/lab.py"
 ROOT = "/opt/sglang"
+MODEL = "tiny-qwen3"
 URL = "http://127.0.0.1:30000"
 # All that a deployment may leave on a node, and the lists of its users and of what systemd starts.
 WATCHED = ("/opt", "/etc/systemd", "/etc/passwd", "/etc/group", "/var/lib/sglang", "/run/smokestack")
@@ -54,16 +55,29 @@ def wait_for(condition: Callable[[], bool], what: str, seconds: float = 60) -> N
 class Node:
     """A lab host, looked at from outside: not by ssh and not by Ansible."""
 
-    name: str = "node1"
+    name: str
+
+    def _status(self) -> list[str]:
+        hosts = (line.split("\t") for line in lab("status").stdout.splitlines())
+        return next(host for host in hosts if host[0] == self.name)
+
+    @property
+    def address(self) -> str:
+        """Where it is for this machine."""
+        return self._status()[1]
+
+    @property
+    def is_up(self) -> bool:
+        return self._status()[2] == "up"
 
     def run(self, *command: str, check: bool = True, **options: Any) -> str:
         """Stdout of a command that is run as root. Raises CalledProcessError."""
         return lab("exec", self.name, "--", *command, check=check, **options).stdout
 
-    def listing(self, *folders: str) -> dict[str, str]:
-        """Path to kind, size, times, mode, owner and link of everything below the folders that exist."""
+    def listing(self, *folders: str, depth: int = 99) -> dict[str, str]:
+        """Path to kind, size, time, mode, owner and link of everything below the folders that exist."""
         format_ = "%p\\t%y %s %T@ %m %u %l\\n"
-        script = f"find {shlex.join(folders or WATCHED)} -printf {shlex.quote(format_)} 2>/dev/null; true"
+        script = f"find {shlex.join(folders or WATCHED)} -maxdepth {depth} -printf {shlex.quote(format_)} 2>/dev/null; true"
         lines = self.run("sh", "-c", script).splitlines()
         return dict(line.split("\t", 1) for line in lines)
 
@@ -93,7 +107,19 @@ class Node:
 
     def health(self) -> str:
         """The status code of the health route."""
-        return self.run("curl", "--silent", "--output", "/dev/null", "--write-out", "%{http_code}", f"{URL}/health")
+        return self.run(
+            "curl",
+            "--silent",
+            "--output",
+            "/dev/null",
+            "--write-out",
+            "%{http_code}",
+            f"{URL}/health",
+            check=False,
+        )
+
+    def wait_until_healthy(self) -> None:
+        wait_for(lambda: self.health() == "200", "a green health route", seconds=120)
 
     def post(self, route: str, document: Mapping[str, Any]) -> dict[str, Any]:
         header = "Content-Type: application/json"
@@ -104,7 +130,7 @@ class Node:
     def answer(self) -> str:
         """What the model says when it is told to say OK."""
         question = {
-            "model": "tiny-qwen3",
+            "model": MODEL,
             "messages": [{"role": "user", "content": "Reply with exactly OK"}],
             "max_tokens": 16,
             "temperature": 0,
@@ -115,8 +141,15 @@ class Node:
         return text
 
     def load_weights(self, folder: str) -> None:
-        """Change the weights of the running server."""
-        assert self.post("/update_weights_from_disk", {"model_path": folder})["success"] is True
+        """Change the weights of the running server.
+
+        SGLang serves its model under the name of the folder from then on. So that nothing but the weights
+        changes, the folder is a link with the model's name in the server's own folder.
+        """
+        self.run("ln", "-sfn", folder, f"/var/lib/sglang/{MODEL}")
+        answer = self.post("/update_weights_from_disk", {"model_path": MODEL})
+        self.run("rm", f"/var/lib/sglang/{MODEL}")
+        assert answer["success"] is True, answer
 
     def lease_seconds(self) -> float:
         """Seconds that the lease is still held for."""
@@ -134,10 +167,16 @@ class Node:
         lab("up", self.name)
 
 
-def difference(before: Mapping[str, str], after: Mapping[str, str], volatile: str = "/run/") -> dict[str, Any]:
-    """What two listings do not agree about: path to what it was and what it is. `volatile` is not looked at."""
-    paths = sorted(path for path in before.keys() | after.keys() if not (volatile and path.startswith(volatile)))
-    return {path: (before.get(path), after.get(path)) for path in paths if before.get(path) != after.get(path)}
+def difference(
+    before: Mapping[str, str], after: Mapping[str, str], volatile: str = "/run/"
+) -> dict[str, Any]:
+    """Path to what it was and what it is, where two listings do not agree. `volatile` is not looked at."""
+    paths = sorted(
+        path for path in before.keys() | after.keys() if not (volatile and path.startswith(volatile))
+    )
+    return {
+        path: (before.get(path), after.get(path)) for path in paths if before.get(path) != after.get(path)
+    }
 
 
 # ---------------------------------------------------------------- the playbooks
@@ -177,7 +216,11 @@ class Run:
     @property
     def actions(self) -> set[str]:
         """What was done, whatever came of it."""
-        return {event["event_data"]["task_action"] for event in self.events if event["event"] == "playbook_on_task_start"}
+        return {
+            event["event_data"]["task_action"]
+            for event in self.events
+            if event["event"] == "playbook_on_task_start"
+        }
 
     @property
     def messages(self) -> list[Any]:
@@ -199,7 +242,9 @@ class Playbooks:
         self._sockets = folder / "ssh"
         self.reports = folder / "reports"
 
-    def run(self, playbook: str | Path, options: str = "", variables: Variables | None = None, **more: Any) -> Run:
+    def run(
+        self, playbook: str | Path, options: str = "", variables: Variables | None = None, **more: Any
+    ) -> Run:
         """Run a playbook to its end; see `start`."""
         return self.start(playbook, options, variables, **more).result()
 
@@ -215,7 +260,9 @@ class Playbooks:
         kill_when: asked again and again; once it says yes, the run gets SIGKILL.
         """
         self._count += 1
-        return self._pool.submit(self._play, self._folder / f"run{self._count}", playbook, options, variables, **more)
+        return self._pool.submit(
+            self._play, self._folder / f"run{self._count}", playbook, options, variables, **more
+        )
 
     def _play(
         self,
@@ -262,7 +309,9 @@ class Playbooks:
         self._over = True
         self._pool.shutdown()
         for socket in self._sockets.glob("*"):
-            subprocess.run(["ssh", "-o", f"ControlPath={socket}", "-O", "exit", "node"], check=False, capture_output=True)
+            subprocess.run(
+                ["ssh", "-o", f"ControlPath={socket}", "-O", "exit", "node"], check=False, capture_output=True
+            )
 
     def _environment(self) -> dict[str, str]:
         return {

@@ -1,7 +1,8 @@
-"""A fresh node becomes one that serves, whatever happens on the way; after that nothing more is done to it."""
+"""A fresh node becomes one that serves, whatever happens on the way; then nothing more is done to it."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -41,18 +42,24 @@ def test_check_mode_changes_nothing_on_a_fresh_node(fresh_check: Look) -> None:
 
 
 def test_check_mode_says_what_a_fresh_node_will_get_and_that_the_gate_is_not_run(fresh_check: Look) -> None:
-    told = [line for message in fresh_check.run.messages for line in (message if isinstance(message, list) else [message])]
-    for wanted in ("stack cpu-demo", "model tiny-qwen3", "gate: not run"):
+    told = [
+        line
+        for message in fresh_check.run.messages
+        for line in (message if isinstance(message, list) else [message])
+    ]
+    for wanted in ("stack: none -> cpu-demo", "model: none -> tiny-qwen3", "gate: not run"):
         assert any(wanted in line for line in told), (wanted, told)
     assert fresh_check.run.changed["node1"] > 5
 
 
 @pytest.fixture(scope="module")
 def killed(fresh_node: Node, playbooks: Playbooks) -> Node:
-    """The node after a first deployment of which every process was killed in the midst of the installation."""
+    """The node after a first deployment that was killed in the midst of the installation, on both sides."""
 
     def is_installing() -> bool:
-        return bool(fresh_node.run("sh", "-c", f"ls -d {ROOT}/venvs/*/lib/python3*/site-packages/*.dist-info; true"))
+        return bool(
+            fresh_node.run("sh", "-c", f"ls -d {ROOT}/venvs/*/lib/python3*/site-packages/*.dist-info; true")
+        )
 
     run = playbooks.run("site.yml", kill_when=is_installing)
     fresh_node.run("pkill", "--signal", "KILL", "--full", f"AnsiballZ_release_venv|{ROOT}/venvs")
@@ -64,10 +71,14 @@ def test_a_deployment_that_dies_leaves_no_half_release(killed: Node) -> None:
     assert killed.linked("current") is None
     assert not killed.exists("/etc/systemd/system/sglang.service")
     left = killed.listing(f"{ROOT}/releases", f"{ROOT}/venvs")
-    assert not [path for path in left if path.startswith(f"{ROOT}/releases/") or path.endswith("/smokestack.json")]
+    assert not [
+        path for path in left if path.startswith(f"{ROOT}/releases/") or path.endswith("/smokestack.json")
+    ]
 
 
-def test_a_deployment_that_dies_holds_the_node_for_a_minute_at_most(killed: Node, playbooks: Playbooks) -> None:
+def test_a_deployment_that_dies_holds_the_node_for_a_minute_at_most(
+    killed: Node, playbooks: Playbooks
+) -> None:
     assert 0 < killed.lease_seconds() <= 60
     holder = killed.read_json("/run/smokestack/lease.json")
     before = killed.listing()
@@ -114,14 +125,25 @@ def test_a_release_lies_where_it_should_and_records_what_it_is_made_of(deployed:
     assert manifest["kernel"]["sha256"] == venv["wheels"][manifest["kernel"]["file"]]
 
 
-def test_the_server_runs_as_its_own_user_and_listens_on_loopback_only(deployed: Node) -> None:
-    unit = deployed.unit()
-    assert unit["UnitFileState"] == "enabled"
+def test_the_server_runs_as_its_own_user_and_starts_at_boot(deployed: Node) -> None:
     owner = deployed.run("stat", "--format", "%U", f"/proc/{deployed.pid()}").strip()
-    assert (unit["User"], owner) == ("sglang", "sglang")
-    listening = [line.split()[3] for line in deployed.run("ss", "-Hltn").splitlines()]
-    addresses = {address.rpartition(":")[0] for address in listening if not address.endswith(":22")}
-    assert addresses == {"127.0.0.1"}
+    unit = deployed.unit()
+    assert (owner, unit["User"], unit["UnitFileState"]) == ("sglang", "sglang", "enabled")
+
+
+def test_nothing_of_the_server_can_be_reached_from_another_machine(deployed: Node) -> None:
+    listening = {line.split()[3] for line in deployed.run("ss", "-Hltn").splitlines()}
+    assert "127.0.0.1:30000" in listening
+    ports = {int(address.rpartition(":")[2]) for address in listening}
+    assert {port for port in ports if accepts(deployed.address, port)} == {22}
+
+
+def accepts(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), timeout=0.5).close()
+    except OSError:
+        return False
+    return True
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +173,7 @@ def validated(deployed: Node, playbooks: Playbooks) -> Look:
 def test_validate_passes_and_leaves_the_node_as_it_is(validated: Look) -> None:
     assert validated.run.rc == 0, validated.run.failures
     assert validated.run.changed == {}
+    assert "/run/smokestack/lease.json" not in validated.after
     assert difference(validated.before, validated.after) == {}
 
 
