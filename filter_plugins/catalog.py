@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
-LOCK_META = ("stack", "abi", "platform", "inputs", "resolved")
+LOCK_META = ("stack", "abi", "platform", "inputs", "resolved", "count")
 STACK_KEYS = {
     "name": str,
     "title": str,
@@ -133,7 +133,8 @@ def lock_name(stack: str, abi: str, platform: str) -> str:
 def write_lock(wheels: Sequence[Mapping[str, Any]], meta: Mapping[str, str]) -> str:
     """The text of a lock: a requirements file with hashes; comments hold file names, sizes and indexes."""
     lines = ["# Exact wheels of a stack; made by lock.yml, not by hand."]
-    lines += [f"# {key}: {meta[key]}" for key in LOCK_META]
+    lines += [f"# {key}: {meta[key]}" for key in LOCK_META if key != "count"]
+    lines.append(f"# count: {len(wheels)}")
     for wheel in wheels:
         lines.append(f"# {wheel['file']} {wheel['size']} {wheel['index'] or 'PyPI'}")
         lines.append(f"{wheel['name']}=={wheel['version']} --hash=sha256:{wheel['sha256']}")
@@ -190,6 +191,9 @@ def lock_problems(text: str, stack: Mapping[str, Any], abi: str, platform: str) 
                 f"catalog/stacks/{file} does not match its stack: {key} is {lock.get(key)!r}, "
                 f"wanted {value!r}; if the change of the stack is meant, {remedy}"
             ]
+    if lock.get("count") != str(len(lock["wheels"])):
+        holds = f"holds {len(lock['wheels'])} wheels, its header says {lock.get('count')}: it is torn"
+        return [f"catalog/stacks/{file} {holds}; {remedy}"]
     return [] if lock["wheels"] else [f"catalog/stacks/{file} holds no wheels; {remedy}"]
 
 

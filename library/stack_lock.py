@@ -92,16 +92,31 @@ def pip(arguments: list[str], source: Source) -> None:
 
 def project_of(requirement: str) -> str:
     """The normalised project name of a requirement."""
-    return re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0].lower().replace("_", "-")
+    return re.sub(r"[-_.]+", "-", re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]).lower()
 
 
-def from_indexes(requirements: list[str], stack: dict[str, Any], source: Source, folder: Path) -> None:
-    """Bring the wheels that the stack takes from an index of their own; nothing else is looked up there."""
+def index_of(project: str, stack: dict[str, Any]) -> str | None:
+    """The name of the index that the stack takes a project from, None for PyPI."""
+    indexes = {project_of(name): index for name, index in stack.get("from_index", {}).items()}
+    return indexes.get(project)
+
+
+def from_indexes(requirements: list[str], stack: dict[str, Any], source: Source, folder: Path) -> list[str]:
+    """Bring the wheels that the stack takes from an index of their own; nothing else is looked up there.
+
+    Returns the requirements with those wheels' paths in their place: no other index can answer for them.
+    """
+    settled = []
     for requirement in requirements:
-        index = stack.get("from_index", {}).get(project_of(requirement))
-        if index:
-            options = ["--no-deps", "--dest", str(folder), "--index-url", source.indexes[index]]
-            pip(["download", *options, requirement], source)
+        index = index_of(project_of(requirement), stack)
+        if index is None:
+            settled.append(requirement)
+            continue
+        before = set(folder.glob("*.whl"))
+        options = ["--no-deps", "--dest", str(folder), "--index-url", source.indexes[index]]
+        pip(["download", *options, requirement], source)
+        settled += [str(wheel) for wheel in set(folder.glob("*.whl")) - before]
+    return settled
 
 
 def resolve(
@@ -110,11 +125,10 @@ def resolve(
     """Ask pip which files it would install for the requirements and their dependencies."""
     with tempfile.TemporaryDirectory(dir=house) as name:
         folder = Path(name)
-        from_indexes(requirements, stack, source, folder)
+        settled = from_indexes(requirements, stack, source, folder)
         report = folder / "report.json"
-        options = ["--dry-run", "--ignore-installed", "--find-links", name, "--target", name]
-        options += ["--report", str(report)]
-        pip(["install", *options, *requirements], source)
+        options = ["--dry-run", "--ignore-installed", "--target", name, "--report", str(report)]
+        pip(["install", *options, *settled], source)
         wheels = chosen_wheels(json.loads(report.read_text()), stack)
         for wheel in folder.glob("*.whl"):
             wheel.replace(house / wheel.name)
@@ -133,7 +147,7 @@ def chosen_wheels(report: dict[str, Any], stack: dict[str, Any]) -> list[dict[st
                 "file": urllib.parse.unquote(item["download_info"]["url"].rpartition("/")[2]),
                 "sha256": item["download_info"]["archive_info"]["hashes"]["sha256"],
                 "size": UNKNOWN_SIZE,
-                "index": stack.get("from_index", {}).get(project),
+                "index": index_of(project, stack),
             }
         )
     return wheels

@@ -15,6 +15,7 @@ class Progress:
         self._path = Path(path) if path else None
         if self._path:
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            self.say(0, 1, "starting")  # the file may hold the last note of an earlier job
 
     def say(self, done: float, total: float, note: str) -> None:
         """`done` of `total` in any one unit; `note` is the sentence that a person reads."""

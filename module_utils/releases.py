@@ -13,7 +13,6 @@ link moves, so a run that dies at any point leaves enough to carry on or to go b
 
 from __future__ import annotations
 
-import datetime
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -247,9 +246,3 @@ class Store:
             remove(self.root / name)
         elif self.linked(name) != release:
             switch_link(self.root / name, self.folder(release))
-
-
-def unstarted_verdict(run_id: str, summary: str) -> dict[str, Any]:
-    """The verdict of a release that never answered, in the words of a gate report."""
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return {"run_id": run_id, "verdict": "error", "summary": summary, "finished": now}

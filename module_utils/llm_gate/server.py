@@ -69,7 +69,7 @@ def identify(client: Client, wanted_model: str | None) -> Server:
 
 
 def look_at_health(client: Client) -> tuple[int | None, str | None]:
-    """The status of /health (None without a reply), and how the server shows that it no longer works, if it does.
+    """The status of /health (None without a reply), and how the server shows that it is dead, if it is.
 
     Any status below 500 is life. Health says nothing about the answers: it is 200 with NaN in the weights.
     """

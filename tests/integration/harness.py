@@ -77,7 +77,8 @@ class Node:
     def listing(self, *folders: str, depth: int = 99) -> dict[str, str]:
         """Path to kind, size, time, mode, owner and link of everything below the folders that exist."""
         format_ = "%p\\t%y %s %T@ %m %u %l\\n"
-        script = f"find {shlex.join(folders or WATCHED)} -maxdepth {depth} -printf {shlex.quote(format_)} 2>/dev/null; true"
+        find = ["find", *(folders or WATCHED), "-maxdepth", str(depth), "-printf", format_]
+        script = f"{shlex.join(find)} 2>/dev/null; true"
         lines = self.run("sh", "-c", script).splitlines()
         return dict(line.split("\t", 1) for line in lines)
 

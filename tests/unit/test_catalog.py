@@ -204,7 +204,7 @@ def test_what_does_not_decide_the_wheels_leaves_the_inputs(key: str) -> None:
 
 
 def test_a_lock_reads_back_as_it_was_written() -> None:
-    assert read_lock(LOCK) == {**META, "wheels": WHEELS}
+    assert read_lock(LOCK) == {**META, "count": str(len(WHEELS)), "wheels": WHEELS}
 
 
 def test_pip_could_install_from_a_lock() -> None:
@@ -240,13 +240,13 @@ def test_a_lock_torn_within_an_entry_is_refused() -> None:
     ],
 )
 def test_a_line_that_is_no_entry_is_refused_with_its_number(line: str) -> None:
-    with pytest.raises(ValueError, match=r"line 8 of the lock"):
+    with pytest.raises(ValueError, match=r"line 9 of the lock"):
         read_lock(LOCK.replace(f"torch==2.9.0+cpu --hash=sha256:{'a' * 64}", line))
 
 
 def test_an_entry_without_its_file_is_refused() -> None:
     lines = [line for line in LOCK.splitlines() if not line.startswith("# torch")]
-    with pytest.raises(ValueError, match="line 7"):
+    with pytest.raises(ValueError, match="line 8"):
         read_lock("\n".join(lines))
 
 
@@ -264,7 +264,10 @@ def test_a_right_lock_has_no_problems() -> None:
             LOCK, changed(STACK, "requirements", ["torch==2.9.1"]), "cp311", "inputs is", id="changed stack"
         ),
         pytest.param(write_lock([], META), STACK, "cp311", "holds no wheels", id="no wheels"),
-        pytest.param(LOCK[:-9], STACK, "cp311", "line 10 of the lock is not an entry", id="torn"),
+        pytest.param(LOCK[:-9], STACK, "cp311", "line 11 of the lock is not an entry", id="torn"),
+        pytest.param(
+            "\n".join(LOCK.splitlines()[:-2]) + "\n", STACK, "cp311", "it is torn", id="an entry short"
+        ),
         pytest.param("# abi: cp311\n", STACK, "cp311", "stack is None", id="no header"),
     ],
 )

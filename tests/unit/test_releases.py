@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import release_switch
 from ansible.module_utils import durable, releases
-from ansible.module_utils.releases import ReleaseError, Store, Switch, unstarted_verdict
+from ansible.module_utils.releases import ReleaseError, Store, Switch
 
 RunModule = Callable[..., dict[str, Any]]
 RELEASES = ("a", "b", "c", "d")
@@ -309,15 +309,6 @@ def test_a_link_to_a_release_that_is_gone_counts_as_none(node: Node) -> None:
     node.deploy("a")
     (node.root / "releases/a").rename(node.root / "away")
     assert (node.store().current, node.store().facts()["proved"]) == (None, False)
-
-
-def test_a_release_that_never_answered_has_a_verdict_too() -> None:
-    unstarted = unstarted_verdict("run-1", "it did not start")
-    assert (unstarted["run_id"], unstarted["verdict"], unstarted["summary"]) == (
-        "run-1",
-        "error",
-        "it did not start",
-    )
 
 
 # --- check mode ----------------------------------------------------------------------------------
