@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 SPECIAL_TAGS = ("all", "always", "never", "tagged", "untagged")
 CONTROLLER = ("localhost", "127.0.0.1", "::1")
 SUPPORTED = {"debian": ("12", "13"), "ubuntu": ("24.04",)}
+CORE = SpecifierSet(">=2.19,<2.22", prereleases=True)
+OLDEST_PYTHON = (3, 11)
 SPEC_KEYS = ("type", "elements", "choices", "options")
 CLOSE = 0.84  # similarity from which a variable outside our prefixes counts as a misspelling of one of ours
 
@@ -25,6 +30,19 @@ def run_problems(group: Sequence[str], hosts: Sequence[str], site: str) -> list[
     if not [host for host in hosts if host not in CONTROLLER]:
         return [f"the limit leaves no host of sglang_nodes ({', '.join(group)})"]
     return []
+
+
+def controller_problems(core: str, python: Sequence[int] = sys.version_info[:2]) -> list[str]:
+    """Why this controller is not supported: `core` is ansible-core's version, `python` its interpreter's."""
+    problems = []
+    if Version(core) not in CORE:
+        problems.append(f"this is ansible-core {core}; supported is {CORE} (requirements.txt has it)")
+    if tuple(python) < OLDEST_PYTHON:
+        wanted = ".".join(map(str, OLDEST_PYTHON))
+        problems.append(
+            f"ansible-core runs on Python {python[0]}.{python[1]}; supported is {wanted} and newer"
+        )
+    return problems
 
 
 def tag_problems(
@@ -113,6 +131,7 @@ class FilterModule:
 
     def filters(self) -> dict[str, Any]:
         return {
+            "controller_problems": controller_problems,
             "run_problems": run_problems,
             "tag_problems": tag_problems,
             "known_variables": known_variables,

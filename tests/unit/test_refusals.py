@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from refusals import (
+    controller_problems,
     known_variables,
     node_problems,
     run_problems,
@@ -204,3 +205,23 @@ def test_an_unsupported_node_is_refused_by_name(
     problems = node_problems({"distribution": distribution, "version": version, "systemd": systemd})
     assert len(problems) == len(words)
     assert all(word in problem for word, problem in zip(words, problems, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("core", "python", "problem"),
+    [
+        pytest.param("2.18.9", (3, 12), "ansible-core 2.18.9", id="core too old"),
+        pytest.param("2.22.0", (3, 13), "ansible-core 2.22.0", id="core too new"),
+        pytest.param("2.19.4", (3, 10), "Python 3.10", id="Python too old"),
+    ],
+)
+def test_an_unsupported_controller_is_refused_by_name(
+    core: str, python: tuple[int, int], problem: str
+) -> None:
+    (said,) = controller_problems(core, python)
+    assert problem in said
+
+
+@pytest.mark.parametrize("core", ["2.19.0", "2.20.3", "2.21.5", "2.21.0rc1"])
+def test_a_supported_controller_is_not_refused(core: str) -> None:
+    assert controller_problems(core, (3, 11)) == []
