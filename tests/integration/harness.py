@@ -285,6 +285,13 @@ class Playbooks:
                 on_result(event["event_data"]["res"])
             return True
 
+        killed = False
+
+        def kill() -> bool:  # asked once more after it said yes
+            nonlocal killed
+            killed = killed or self._over or bool(kill_when and kill_when())
+            return killed
+
         runner = ansible_runner.run(
             private_data_dir=str(private),
             project_dir=str(cwd or private / "project"),
@@ -295,7 +302,7 @@ class Playbooks:
             envvars=self._environment() | dict(environment or {}),
             settings={"pexpect_timeout": 0.2},
             event_handler=handle,
-            cancel_callback=lambda: self._over or bool(kill_when and kill_when()),
+            cancel_callback=kill,
             quiet=True,
         )
         return Run(
@@ -317,6 +324,7 @@ class Playbooks:
     def _environment(self) -> dict[str, str]:
         return {
             "ANSIBLE_CONFIG": str(REPO / "ansible.cfg"),
+            "ANSIBLE_LOCAL_TEMP": str(self._folder / "tmp"),  # a run that is killed leaves its files
             "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self._sockets),
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "SMOKESTACK_LAB": LAB,

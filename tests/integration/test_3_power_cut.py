@@ -31,8 +31,9 @@ def cut(deployed: Node, playbooks: Playbooks) -> Cut:
         return on_trial
 
     playbooks.run("site.yml", variables=SECOND, kill_when=cut_on_trial)
-    assert not deployed.is_up, "the run came to its end before the power was cut"
+    was_cut = not deployed.is_up
     deployed.boot()
+    assert was_cut, "the run came to its end before the power was cut"
     return Cut(deployed, first)
 
 
