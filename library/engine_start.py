@@ -65,7 +65,7 @@ note:
   description: One sentence for a person.
   type: str
   returned: always
-invocation:
+start_id:
   description: systemd's identifier of this run of the unit; another one means that it was started again.
   type: str
   returned: always
@@ -186,7 +186,7 @@ def main() -> None:
         seconds=round(seconds, 1),
         note=describe(phase, unit, state, seconds, log),
         log=log,
-        invocation=state.get("InvocationID"),
+        start_id=state.get("InvocationID"),
     )
 
 
