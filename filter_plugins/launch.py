@@ -7,6 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 OPTION = re.compile(r"[a-z][a-z0-9_]*")
+OWN_OPTIONS = {
+    "host": "the engine listens on loopback",
+    "port": "set sglang_server_port",
+    "model_path": "the model profile names the checkpoint",
+    "served_model_name": "the model profile has served_name",
+}
+SECRET = re.compile(r"(?:^|_)(?:api_?key|key|token|secret|password)$", re.IGNORECASE)
+LOWEST_PORT = 1024  # the engine's user may not open a lower one
+HIGHEST_PORT = 65535
 
 
 def launch_args(options: Mapping[str, Any]) -> list[str]:
@@ -39,6 +48,28 @@ def launch_args(options: Mapping[str, Any]) -> list[str]:
                 f"launch option {name!r} must be a plain value or a list, not {type(value).__name__}"
             )
     return arguments
+
+
+def launch_problems(options: Mapping[str, Any], environment: Mapping[str, Any], port: Any) -> list[str]:
+    """Why these launch options, environment variables and port must not be used, in sentences."""
+    problems = []
+    try:
+        launch_args(options)
+    except (TypeError, ValueError) as error:
+        problems.append(str(error))
+    for name in options:
+        if name in OWN_OPTIONS:
+            problems.append(f"launch option {name!r} is Smokestack's own: {OWN_OPTIONS[name]}")
+        elif SECRET.search(str(name)):
+            problems.append(
+                f"launch option {name!r}: a secret on a command line is seen by all, and SGLang logs it"
+            )
+    for name in environment:
+        if SECRET.search(str(name)):
+            problems.append(f"environment variable {name!r}: a secret in a unit file is seen by all")
+    if not str(port).isdigit() or not LOWEST_PORT <= int(port) <= HIGHEST_PORT:
+        problems.append(f"sglang_server_port must be {LOWEST_PORT} to {HIGHEST_PORT}, not {port!r}")
+    return problems
 
 
 def systemd_quote(word: str) -> str:
@@ -79,6 +110,7 @@ class FilterModule:
     def filters(self) -> dict[str, Any]:
         return {
             "launch_args": launch_args,
+            "launch_problems": launch_problems,
             "systemd_command": systemd_command,
             "systemd_environment": systemd_environment,
         }

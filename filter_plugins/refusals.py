@@ -11,7 +11,9 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-SPECIAL_TAGS = ("all", "always", "never", "tagged", "untagged")
+# Ansible's own tags: those that select every task or none of them, and those that would leave the gate out.
+HARMLESS = {"--tags": ("all",), "--skip-tags": ("never",)}
+BROAD = ("all", "always", "tagged", "untagged")
 CONTROLLER = ("localhost", "127.0.0.1", "::1")
 SUPPORTED = {"debian": ("12", "13"), "ubuntu": ("24.04",)}
 CORE = SpecifierSet(">=2.19,<2.22", prereleases=True)
@@ -54,17 +56,17 @@ def tag_problems(
     """
     problems = []
     for option, tags in (("--tags", run), ("--skip-tags", skip)):
+        harmless = HARMLESS[option]
         for tag in tags:
-            if tag not in known and tag not in SPECIAL_TAGS:
+            if option == "--skip-tags" and (tag in unskippable or tag in BROAD):
+                problems.append(
+                    f"{option} {tag}: nothing may serve ungated, so that part of the run cannot be skipped"
+                )
+            elif tag not in known and tag not in harmless:
                 near = difflib.get_close_matches(tag, list(known), n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 there = f"known here: {', '.join(known)}" if known else "this playbook has none"
                 problems.append(f"{option} {tag}: there is no such tag ({there}){hint}")
-    for tag in skip:
-        if tag in unskippable or tag in ("all", "always", "tagged"):
-            problems.append(
-                f"--skip-tags {tag}: nothing may serve ungated, so that part of the run cannot be skipped"
-            )
     return problems
 
 

@@ -65,6 +65,10 @@ note:
   description: One sentence for a person.
   type: str
   returned: always
+start_id:
+  description: systemd's identifier of this run of the unit; another one means that it was started again.
+  type: str
+  returned: always
 log:
   description: The last lines that the unit logged.
   type: list
@@ -73,13 +77,18 @@ log:
 """
 
 import http.client
+import re
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.listeners import port_holder
 
 STEP = 0.5
+# SGLang begins its own lines with the time; Python's warnings tell an operator nothing.
+ENGINE_LINE = re.compile(r"\[\d{4}-\d\d-\d\d ")
 HEALTH_TIMEOUT = 5.0  # SGLang's health route may wait for the scheduler
 PROPERTIES = (
     "ActiveState",
@@ -106,6 +115,12 @@ def properties(text: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
+def serves(url: str, unit: str) -> bool:
+    """Whether what listens on the URL's port belongs to the unit: another server proves nothing."""
+    holder = port_holder(urllib.parse.urlsplit(url).port or 80)
+    return holder is not None and holder["unit"] == unit
+
+
 def judge(state: dict[str, str], healthy: bool, restarts: int) -> str:
     """The phase, from the unit's properties and whether the health route answered 200."""
     if state.get("ActiveState") == "failed":
@@ -128,7 +143,8 @@ def describe(phase: str, unit: str, state: dict[str, str], seconds: float, log: 
         return f"{unit} ends and is started again, {state['NRestarts']} times by now (exit status {status})"
     if phase == "failed":
         return f"{unit} is {state.get('ActiveState')} ({state.get('Result')}, exit status {status})"
-    return f"{seconds:.0f} s: {log[-1] if log else 'no log line yet'}"
+    said = [line for line in log if ENGINE_LINE.match(line) and "/health" not in line]
+    return f"{seconds:.0f} s: {said[-1] if said else 'loading, the engine has logged nothing yet'}"
 
 
 def answers(url: str) -> bool:
@@ -153,7 +169,8 @@ def main() -> None:
     until = time.monotonic() + wanted["wait"]
     while True:
         state = show()
-        phase = judge(state, answers(wanted["url"] + wanted["health"]), wanted["restarts"])
+        healthy = serves(wanted["url"], unit) and answers(wanted["url"] + wanted["health"])
+        phase = judge(state, healthy, wanted["restarts"])
         if phase != "starting" or time.monotonic() >= until:
             break
         time.sleep(STEP)
@@ -169,6 +186,7 @@ def main() -> None:
         seconds=round(seconds, 1),
         note=describe(phase, unit, state, seconds, log),
         log=log,
+        start_id=state.get("InvocationID"),
     )
 
 

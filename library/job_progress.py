@@ -59,6 +59,19 @@ from ansible.module_utils.durable import read_json
 STEP = 0.25
 
 
+def is_alive(job: str, proc: Path = Path("/proc")) -> bool:
+    """Whether a process of the job is there: its wrapper has the job's number as an argument."""
+    number = job.partition(".")[0].encode()
+    for process in proc.glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:  # it ended while it was looked at
+            continue
+        if number in words and any(b"async_wrapper" in word for word in words):
+            return True
+    return False
+
+
 def has_ended(job_file: Path) -> bool:
     """A task's result file holds `finished` once it is over. Without the file the job is not known."""
     state = read_json(job_file)
@@ -79,6 +92,10 @@ def main() -> None:
     until = time.monotonic() + module.params["wait"]
     while not (ended := has_ended(job_file)) and time.monotonic() < until:
         time.sleep(STEP)
+    if not ended and not is_alive(module.params["job"]) and not has_ended(job_file):
+        module.fail_json(
+            msg=f"the job {module.params['job']} was killed before it ended; run the playbook again to go on"
+        )
     progress = read_json(Path(module.params["file"])) or {}
     module.exit_json(changed=False, ended=ended, note=progress.get("note", "starting"))
 

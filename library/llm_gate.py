@@ -217,6 +217,7 @@ def main() -> None:
             )
         progress_file = module.params["progress_file"]
         if progress_file:
+            Path(progress_file).parent.mkdir(parents=True, exist_ok=True)  # in /run, so gone after a reboot
             write_progress(Path(progress_file), 0, count_checks(settings), "started")
     except UsageError as error:
         module.fail_json(msg=str(error))

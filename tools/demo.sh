@@ -32,7 +32,7 @@ mapfile -t before < <(reports)
 "${site[@]}" site.yml
 mapfile -t good < <(reports)
 
-heading "site.yml again, with a faulty upgrade: a checkpoint that holds one NaN"
+heading "site.yml again, with a faulty upgrade: a checkpoint that holds one NaN. It must fail, and go back"
 python3 tests/data/tiny_model/break_model.py tests/data/tiny-qwen3 build/models/tiny-qwen3-nan nan
 if "${site[@]}" site.yml -e model_profile=tiny-qwen3-nan -e retry_failed=true; then
   echo "demo: the gate let a checkpoint with a NaN pass" >&2; exit 1
@@ -50,4 +50,6 @@ echo "serving again      $(verdict "$again")"
 echo "                   $again"
 echo
 echo "Each folder holds report.html, report.md, report.json, junit.xml and gate.prom."
-echo "The host is switched off and kept: 'python3 tests/lab/lab.py up node1' boots it, 'make clean' deletes everything."
+echo "The host is switched off and kept. To go on with it:"
+echo "  python3 tests/lab/lab.py up node1 && .venv/bin/ansible-playbook -i inventory/demo validate.yml"
+echo "make clean deletes everything."

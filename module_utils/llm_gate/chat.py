@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
+from threading import Lock
 
 from .client import Client, Event, Stream
 from .errors import Malformed
@@ -46,10 +47,17 @@ class Timing:
 
 @dataclass
 class Tokens:
-    """Tokens spent so far, as the server counts them."""
+    """Tokens spent so far, as the server counts them. Threads may add to it."""
 
     prompt: int = 0
     completion: int = 0
+    _lock: Lock = field(default_factory=Lock, repr=False, compare=False)
+
+    def add(self, prompt: int | None, completion: int | None) -> None:
+        """Count what a request cost, where the server said."""
+        with self._lock:
+            self.prompt += prompt or 0
+            self.completion += completion or 0
 
 
 class Chat:
@@ -98,8 +106,7 @@ class Chat:
         }
 
     def _count(self, answer: Answer) -> None:
-        self.tokens.prompt += answer.prompt_tokens or 0
-        self.tokens.completion += answer.completion_tokens or 0
+        self.tokens.add(answer.prompt_tokens, answer.completion_tokens)
 
 
 def read_answer(reply: object) -> Answer:

@@ -110,7 +110,7 @@ class Client:
 
     Every method raises a RequestFailed if no usable reply came within `request_timeout_s` seconds or before
     the deadline. Environment proxies and .netrc are ignored, since they would divert even loopback. Redirects
-    are not followed, so the key reaches no other host.
+    are not followed, so the key reaches no other host. Threads may share a client.
     """
 
     def __init__(
@@ -121,6 +121,7 @@ class Client:
         self.request_timeout_s = request_timeout_s
         self.requests = 0
         self._api_key = api_key
+        self._lock = threading.Lock()
 
     def get(self, path: str) -> object:
         """The JSON document at a path."""
@@ -176,7 +177,8 @@ class Client:
             )
         limit = min(seconds, remaining)
         transfer = _Transfer()
-        self.requests += 1
+        with self._lock:
+            self.requests += 1
         thread = threading.Thread(target=self._work, args=(transfer, method, path, body, limit), daemon=True)
         thread.start()
         thread.join(limit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 GATE: dict[str, object] = {
-    "deadline_s": 120,
+    "deadline_s": 300,
     "request_timeout_s": 60,
     "thinking": {
         "on": {"chat_template_kwargs": {"enable_thinking": True}},
@@ -20,4 +20,19 @@ GATE: dict[str, object] = {
             "min_tokens_per_second": None,
         },
     },
+    # Any language model of some size goes on counting; knowing nothing by heart is assumed of none.
+    "counting": {"to": 200},
+    "facts": [
+        {"prompt": "What is the capital of France? Answer in one word.", "expect": "Paris"},
+        {"prompt": "What is the capital of Japan? Answer in one word.", "expect": "Tokyo"},
+        {"prompt": "What is 17*19? Answer with the number only.", "expect": "323"},
+        {"prompt": "What is 12*12? Answer with the number only.", "expect": "144"},
+        {"prompt": "What is 250+250? Answer with the number only.", "expect": "500"},
+        {
+            "prompt": "Which chemical element has the symbol Fe? Answer in one lowercase word.",
+            "expect": "iron",
+        },
+        {"prompt": "Which planet is closest to the sun? Answer in one word.", "expect": "Mercury"},
+        {"prompt": "How many days has a week? Answer with the number only.", "expect": "7"},
+    ],
 }

@@ -58,3 +58,15 @@ class HttpStatus(RequestFailed):
         super().__init__(message)
         self.status = status
         self.body = body
+
+
+class NotTested(Exception):
+    """A check cannot be made here; the message says why. It counts neither for nor against the server."""
+
+
+class NanLogits(Exception):
+    """A scored reply shows NaN logits in one of their faces, at so many positions as far as known."""
+
+    def __init__(self, message: str, positions: int) -> None:
+        super().__init__(message)
+        self.positions = positions

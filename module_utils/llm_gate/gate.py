@@ -12,14 +12,19 @@ from .chat import Tokens
 from .client import Client, Deadline, check_api_key, check_url
 from .document import Run, write_document
 from .errors import UsageError
-from .model_profile import ModelProfile, positive_number, read_model_profile
+from .hints import HINTS
+from .model_profile import ModelProfile, read_model_profile
 from .probe import Context, Probe, Step
+from .probe_data import Speed
 from .probes import PROBES
 from .profiles import PROBE_IDS, PROFILES
 from .results import Coverage, Evidence, Notes, ProbeResult
+from .section import positive_number
+from .server import look_at_health, look_at_presence
 from .text import excerpt
 from .verdict import judge_probe
 
+SERVER_DIED = "server-died"
 # Called after each check with the number done, the number in all, and a short note.
 Progress = Callable[[int, int, str], None]
 
@@ -73,17 +78,44 @@ def plan(settings: Settings) -> list[tuple[Probe, list[Step]]]:
 
 
 def plan_lines(settings: Settings) -> list[str]:
-    """The plan for people: every check, its requests and the most tokens it can cost."""
+    """The plan for people: every check, the most it can cost, and a budget for each probe."""
     lines = [f"plan of profile {settings.profile} for {settings.url}, deadline {settings.deadline_s:g} s"]
-    requests = tokens = 0
+    costs = []
     for probe, steps in plan(settings):
-        for step in steps:
-            lines.append(
-                f"  {probe.id} {step.check:<12} at most {step.max_tokens:>4} tokens  {step.requests}"
-            )
-            requests += step.max_requests
-            tokens += step.max_tokens
-    return [*lines, f"at most {requests} requests and {tokens} completion tokens"]
+        lines += [
+            f"  {probe.id} {step.check:<12} at most {step.max_tokens:>4} tokens  {step.requests}"
+            for step in steps
+        ]
+        cost = [cost_of(step, settings.model_profile.probes.speed) for step in steps]
+        costs.append(cost)
+        lines.append(f"  {probe.id}: {_budget(cost)}")
+    return [*lines, _budget([step for cost in costs for step in cost])]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The most that something can cost; the seconds only as the profile's speeds have it."""
+
+    requests: int
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float
+
+
+def cost_of(step: Step, speed: Speed) -> Cost:
+    """The budget of a check."""
+    prefill_s = step.prompt_tokens / speed.prefill
+    decode_s = step.max_tokens / (speed.decode * step.concurrency)
+    return Cost(step.max_requests, step.prompt_tokens, step.max_tokens, prefill_s + decode_s)
+
+
+def _budget(costs: list[Cost]) -> str:
+    return (
+        f"at most {sum(cost.requests for cost in costs)} requests, "
+        f"{sum(cost.prompt_tokens for cost in costs)} prompt tokens "
+        f"and {sum(cost.completion_tokens for cost in costs)} completion tokens, "
+        f"about {sum(cost.seconds for cost in costs):.0f} s"
+    )
 
 
 def count_checks(settings: Settings) -> int:
@@ -116,7 +148,17 @@ def run_gate(settings: Settings, progress: Progress | None = None) -> dict[str, 
         check_done=check_done,
     )
     asked = PROFILES[settings.profile]
-    results = [run_probe(PROBES[name], context) for name in asked]
+    results: list[ProbeResult] = []
+    untested: dict[str, str] = {}
+    for name in asked:
+        reason = reason_to_leave_out(PROBES[name], results, context)
+        if not reason:
+            result = run_probe(PROBES[name], context)
+            reason = tested_nothing(result)
+            if not reason:
+                results.append(result)
+        if reason:
+            untested[name] = reason
     run = Run(
         run_id=f"{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}",
         started=started,
@@ -128,13 +170,35 @@ def run_gate(settings: Settings, progress: Progress | None = None) -> dict[str, 
         baseline=settings.baseline,
         asked=asked,
         results=results,
-        coverage=cover(asked, results),
+        coverage=cover(asked, results, untested),
     )
     return write_document(run, settings.api_key)
 
 
+def reason_to_leave_out(probe: Probe, results: list[ProbeResult], context: Context) -> str:
+    """Why a probe's evidence would mean nothing now; empty if it would not."""
+    for result in results:
+        if any(entry.rule == SERVER_DIED for entry in result.notes.evidence):
+            return f"the server died during {result.id}"
+    if results and context.server is None:
+        return "the server was not identified"
+    failed = [result.id for result in results if result.verdict == "fail" and result.id in probe.after]
+    if failed:
+        return f"{' and '.join(failed)} failed, so that later evidence would mean nothing"
+    if context.client.deadline.remaining() <= 0:
+        return f"the deadline of {context.client.deadline.seconds:g} s has passed"
+    return ""
+
+
+def tested_nothing(result: ProbeResult) -> str:
+    """The reasons of a probe whose checks were all skipped; empty for one that tested something."""
+    evidence = result.notes.evidence
+    skipped = [entry.text for entry in evidence if entry.verdict == "skipped"]
+    return "; ".join(skipped) if len(skipped) == len(evidence) else ""
+
+
 def run_probe(probe: Probe, context: Context) -> ProbeResult:
-    """Run one probe. A bug in it becomes an error that names the exception, and so blocks."""
+    """Run one probe and see that the server lives. A bug becomes an error that names it, and so blocks."""
     notes = Notes()
     began = time.monotonic()
     requests, prompt, completion = context.client.requests, context.tokens.prompt, context.tokens.completion
@@ -143,6 +207,7 @@ def run_probe(probe: Probe, context: Context) -> ProbeResult:
     except Exception as error:
         text = f"a bug in the probe {probe.id}: {type(error).__name__}: {excerpt(str(error), 200)}"
         notes.evidence.append(Evidence(probe.id, "error", "internal", text))
+    look_for_life(probe.id, context, notes)
     return ProbeResult(
         id=probe.id,
         title=probe.title,
@@ -156,15 +221,32 @@ def run_probe(probe: Probe, context: Context) -> ProbeResult:
     )
 
 
-def cover(asked: tuple[str, ...], results: list[ProbeResult]) -> list[Coverage]:
-    """For every probe id whether it tested anything, and why not."""
+def look_for_life(probe: str, context: Context, notes: Notes) -> None:
+    """See whether the server survived a probe, unless that is known or there is no time left."""
+    known = any(entry.rule in (SERVER_DIED, "timeout") for entry in notes.evidence)
+    if context.server is None or known or context.client.deadline.remaining() <= 0:
+        return
+    # Health takes SGLang a second. Where all went well it is enough to see that the server is still there.
+    went_well = all(entry.verdict != "error" for entry in notes.evidence)
+    death = look_at_presence(context.client) if went_well else look_at_health(context.client)[1]
+    if death:
+        text = f"the server died during {probe}: {death}"
+        notes.evidence.append(Evidence(probe, "error", SERVER_DIED, text, HINTS[SERVER_DIED]))
+
+
+def cover(
+    asked: tuple[str, ...], results: list[ProbeResult], untested: Mapping[str, str] | None = None
+) -> list[Coverage]:
+    """For every probe id whether it tested anything, and why not; `untested` says why for those left out."""
     ran = {result.id: result for result in results}
     coverage = []
     for name in PROBE_IDS:
         if name in ran:
             coverage.append(_cover_result(ran[name]))
         elif name in PROBES:
-            reason = "" if name in asked else "the run profile does not ask for it"
+            reason = (
+                (untested or {}).get(name, "") if name in asked else "the run profile does not ask for it"
+            )
             coverage.append(Coverage(name, False, reason))
         else:
             coverage.append(Coverage(name, False, "this version of the gate has no such probe"))

@@ -17,21 +17,59 @@ gate:
 
 The two times, `max_tokens` of `answer` and `min_tokens_per_second` have defaults; the rest is needed. Other
 keys at the top of a model profile belong to others and are not looked at.
+
+The numeric probes read these keys as well. None is needed: without a text that the model knows, the probes
+look for NaN and compare computations with one another, and the coverage says which bars were not applied. The
+values here are the defaults, but for `expect`, `kv_scales`, `anchors`, `counting`, `facts` and `copy`: by
+default these are absent (without any profile they are those of `defaults.GATE`).
+
+```yaml more
+gate:
+  context_length: null       # longest prompt; null: what the server says
+  expect:                    # identity: what the server must say of itself; null means unset
+    version: 0.5.9
+    quantization: modelopt_fp4
+    kv_cache_dtype: fp8_e4m3
+    tp_size: 8
+    speculative_algorithm: null
+  kv_scales: {shipped: false, otherwise: warn}   # an FP8 KV cache without scales: warn or fail
+  anchors:                   # texts known by heart; `prefix` goes before, verbatim, and is not judged
+    - {name: gettysburg, prefix: "", text: Four score and seven years ago our fathers, max_nll: 0.5}
+  counting: {prefix: "", to: 200, separator: ", ", after: 32, max_nll: 0.05, min_top1: 0.99}
+  continuations: [Once upon a time, In the beginning]   # prose to go on with, verbatim, no template
+  continuation_tokens: 512   # at most 512
+  facts:                     # asked at every concurrency, thinking off; [] takes the smoke probe's
+    - {prompt: "What is the capital of France?", expect: Paris, max_tokens: 32}
+  copy:                      # head + words + after + filler + repeat + words; the second words are judged
+    words: [apple, river, stone, garden]
+    count: 4
+    separator: " "
+    head: "The words are: "
+    after: ".\\n\\n"
+    filler: null             # sentences, repeated as needed; null takes the built-in ones
+    repeat: "\\n\\nThe words are: "
+    lengths: [8192, 32768]   # in tokens; the coverage says which the context cannot hold
+    max_nll: 0.2             # above it a warning, above fail_nll a failure
+    fail_nll: 1.0
+  filler: null               # text of any length to fill prompts with, repeated as needed; null: built-in
+  lengths: [1, 2, 8, 16, 33, 64, 128, 257, 512, 1024, 1536, 2048, 3072, 4096]
+  concurrency: [1, 2, 3, 5, 9, 17]
+  bars: {regret_large_share: 0.02}   # any of probe_data.Bars; a mixture of experts needs this one
+  speed: {prefill: 2500, decode: 60}   # tokens per second, for the seconds in the plan only
+```
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 from .chat import RESERVED_FIELDS
 from .defaults import GATE
 from .errors import UsageError
+from .probe_data import Fact, ProbeData, take_probe_data
+from .section import NEEDED, Section, kind, optional, positive_integer, positive_number, text
 
-T = TypeVar("T")
-_NEEDED = object()
 # YAML reads a bare `on` as true, and the way into an Ansible module makes that a text.
 _SWITCHES: Mapping[object, str] = {
     True: "on",
@@ -89,6 +127,15 @@ class ModelProfile:
     request_timeout_s: float
     thinking: Thinking | None
     smoke: Smoke
+    probes: ProbeData
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """Questions with one right answer; without any of their own those of the smoke probe."""
+        smoke = (self.smoke.answer, self.smoke.arithmetic)
+        return self.probes.facts or tuple(
+            Fact(asked.prompt, asked.expect, asked.max_tokens) for asked in smoke
+        )
 
     @property
     def thinking_on(self) -> Mapping[str, object]:
@@ -111,49 +158,20 @@ def read_model_profile(document: object | None) -> ModelProfile:
 
 def _model_profile(document: object) -> ModelProfile:
     if not isinstance(document, Mapping):
-        raise UsageError(f"it must be a mapping, not {_kind(document)}")
+        raise UsageError(f"it must be a mapping, not {kind(document)}")
     served_name = document.get("served_name")
-    section = _Section(document.get("gate"), "gate")
+    section = Section(document.get("gate"), "gate")
     thinking = section.take("thinking", _thinking)
     profile = ModelProfile(
-        served_name=None if served_name is None else _text(served_name, "served_name"),
-        deadline_s=section.take("deadline_s", positive_number, 120.0),
+        served_name=None if served_name is None else text(served_name, "served_name"),
+        deadline_s=section.take("deadline_s", positive_number, 300.0),
         request_timeout_s=section.take("request_timeout_s", positive_number, 60.0),
         thinking=thinking,
         smoke=section.take("smoke", lambda value, path: _smoke(value, path, thinking is not None)),
+        probes=take_probe_data(section),
     )
     section.close()
     return profile
-
-
-def positive_number(value: object, path: str) -> float:
-    """A finite number above 0. Raises UsageError."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        raise UsageError(f"{path} must be a number above 0, not {value!r}")
-    return float(value)
-
-
-class _Section:
-    """One mapping of the profile; whatever was not taken by the end is an unknown key."""
-
-    def __init__(self, value: object, path: str) -> None:
-        if value is None:
-            raise UsageError(f"{path} is missing")
-        if not isinstance(value, Mapping):
-            raise UsageError(f"{path} must be a mapping, not {_kind(value)}")
-        self._rest = dict(value)
-        self._path = path
-
-    def take(self, key: str, read: Callable[[object, str], T], default: object = _NEEDED) -> T:
-        path = f"{self._path}.{key}"
-        if key not in self._rest and default is _NEEDED:
-            raise UsageError(f"{path} is missing")
-        return read(self._rest.pop(key, default), path)
-
-    def close(self) -> None:
-        if self._rest:
-            names = ", ".join(f"{self._path}.{key}" for key in self._rest)
-            raise UsageError(f"unknown key {names}")
 
 
 def _thinking(value: object, path: str) -> Thinking | None:
@@ -161,7 +179,7 @@ def _thinking(value: object, path: str) -> Thinking | None:
         return None
     if isinstance(value, Mapping):
         value = {_SWITCHES.get(key, key): fields for key, fields in value.items()}
-    section = _Section(value, path)
+    section = Section(value, path)
     thinking = Thinking(section.take("on", _request_fields), section.take("off", _request_fields))
     section.close()
     return thinking
@@ -169,7 +187,7 @@ def _thinking(value: object, path: str) -> Thinking | None:
 
 def _request_fields(value: object, path: str) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
-        raise UsageError(f"{path} must be a mapping of request fields, not {_kind(value)}")
+        raise UsageError(f"{path} must be a mapping of request fields, not {kind(value)}")
     reserved = sorted(RESERVED_FIELDS & value.keys())
     if reserved:
         raise UsageError(f"{path}.{reserved[0]} is the gate's own to set")
@@ -177,24 +195,24 @@ def _request_fields(value: object, path: str) -> Mapping[str, object]:
 
 
 def _smoke(value: object, path: str, thinks: bool) -> Smoke:
-    section = _Section(value, path)
+    section = Section(value, path)
     answer = section.take("answer", lambda value, path: _question(value, path, 16))
     arithmetic = section.take("arithmetic", _question)
     # A profile may keep the question of a model whose thinking is switched off.
     thinking = section.take(
-        "thinking", _question if thinks else _question_or_none, _NEEDED if thinks else None
+        "thinking", _question if thinks else _question_or_none, NEEDED if thinks else None
     )
     smoke = Smoke(answer, arithmetic, thinking if thinks else None, section.take("throughput", _long_answer))
     section.close()
     return smoke
 
 
-def _question(value: object, path: str, max_tokens: object = _NEEDED) -> Question:
-    section = _Section(value, path)
+def _question(value: object, path: str, max_tokens: object = NEEDED) -> Question:
+    section = Section(value, path)
     question = Question(
-        section.take("prompt", _text),
-        section.take("expect", _text),
-        section.take("max_tokens", _positive_integer, max_tokens),
+        section.take("prompt", text),
+        section.take("expect", text),
+        section.take("max_tokens", positive_integer, max_tokens),
     )
     section.close()
     return question
@@ -205,34 +223,14 @@ def _question_or_none(value: object, path: str) -> Question | None:
 
 
 def _long_answer(value: object, path: str) -> LongAnswer:
-    section = _Section(value, path)
+    section = Section(value, path)
     answer = LongAnswer(
-        section.take("prompt", _text),
-        section.take("max_tokens", _positive_integer),
-        section.take("min_tokens", _positive_integer),
-        section.take("min_tokens_per_second", _number_or_none, None),
+        section.take("prompt", text),
+        section.take("max_tokens", positive_integer),
+        section.take("min_tokens", positive_integer),
+        section.take("min_tokens_per_second", optional(positive_number), None),
     )
     section.close()
     if answer.min_tokens > answer.max_tokens:
         raise UsageError(f"{path}.min_tokens must not be above max_tokens")
     return answer
-
-
-def _number_or_none(value: object, path: str) -> float | None:
-    return None if value is None else positive_number(value, path)
-
-
-def _positive_integer(value: object, path: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UsageError(f"{path} must be a whole number of at least 1, not {value!r}")
-    return int(value)
-
-
-def _text(value: object, path: str) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise UsageError(f"{path} must be a text, not {value!r}")
-    return str(value)
-
-
-def _kind(value: object) -> str:
-    return "nothing" if value is None else type(value).__name__

@@ -54,8 +54,12 @@ def test_a_unit_that_systemd_says_nothing_about_is_starting() -> None:
     ("phase", "log", "words"),
     [
         ("ready", [], ["x.service answers", "12 s"]),
-        ("starting", ["loading", "capturing graphs"], ["12 s: capturing graphs"]),
-        ("starting", [], ["12 s: no log line yet"]),
+        (
+            "starting",
+            ["[2026-03-07 10:00:00] Capture cuda graph begin", "  warnings.warn("],
+            ["12 s: [2026-03-07 10:00:00] Capture"],
+        ),
+        ("starting", [], ["12 s: loading"]),
         ("looping", ["x"], ["x.service", "3 times", "exit status 9"]),
         ("failed", ["x"], ["x.service is failed", "exit-code", "exit status 9"]),
     ],
@@ -134,7 +138,7 @@ class Host:
 
     def __init__(self) -> None:
         self.state = ACTIVE | {"ExecMainStatus": "0", "ExecMainStartTimestampMonotonic": "1000000"}
-        self.log = "loading\n\n  \nlistening\n"
+        self.log = "loading\n\n  \n[2026-03-07 10:00:00] listening\n"
         self.commands: list[list[str]] = []
 
     def run_command(self, argv: list[str], check_rc: bool = False) -> tuple[int, str, str]:
@@ -149,6 +153,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     host = Host()
     monkeypatch.setattr(AnsibleModule, "run_command", host.run_command)
     monkeypatch.setattr(engine_start, "STEP", 0.01)
+    monkeypatch.setattr(engine_start, "port_holder", lambda port: {"unit": "sglang.service"})
     return host
 
 
@@ -164,9 +169,20 @@ def watch(
 
 def test_a_server_that_answers_is_ready_at_once(watch: Callable[..., dict[str, Any]], server: Server) -> None:
     result = watch(wait=30, health="/healthz")
-    assert (result["changed"], result["phase"], result["log"]) == (False, "ready", ["loading", "listening"])
+    assert (result["changed"], result["phase"], result["log"]) == (
+        False,
+        "ready",
+        ["loading", "[2026-03-07 10:00:00] listening"],
+    )
     assert server.paths == ["/healthz"]
     assert result["seconds"] > 0
+
+
+def test_a_server_of_somebody_else_is_not_ours(
+    watch: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_start, "port_holder", lambda port: {"unit": "manual.service"})
+    assert watch()["phase"] == "starting"
 
 
 def test_a_server_is_waited_for(watch: Callable[..., dict[str, Any]], server: Server) -> None:
@@ -181,7 +197,7 @@ def test_after_the_wait_the_last_log_line_is_the_note(
     server.statuses = [503]
     result = watch(wait=0.05)
     assert result["phase"] == "starting"
-    assert result["note"].endswith(" s: listening")
+    assert result["note"].endswith("] listening")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from typing import Any
 
 import host_facts
 import pytest
-from host_facts import existing_parent, listening_inodes, memory_gib, port_holder
+from ansible.module_utils.listeners import listening_inodes, port_holder
+from host_facts import existing_parent, memory_gib
 
 TABLE = """\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode

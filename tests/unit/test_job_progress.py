@@ -21,6 +21,7 @@ def follow(run_module: Follow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """Ask where the job `j1` is, which says so in the file `progress`."""
     monkeypatch.setenv("ANSIBLE_ASYNC_DIR", str(tmp_path))
     monkeypatch.setattr(job_progress, "STEP", 0.01)
+    monkeypatch.setattr(job_progress, "is_alive", lambda job: True)
 
     def ask(wait: float = 0) -> dict[str, Any]:
         return run_module(job_progress, job="j1", file=str(tmp_path / "progress"), wait=wait)
@@ -72,3 +73,26 @@ def test_the_end_of_a_job_is_noticed_at_once(follow: Follow, tmp_path: Path) -> 
     began = time.monotonic()
     assert follow(wait=30)["ended"]
     assert time.monotonic() - began < 20
+
+
+def test_a_job_that_was_killed_is_not_followed_for_ever(
+    follow: Follow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_json(tmp_path / "j1", RUNNING)
+    monkeypatch.setattr(job_progress, "is_alive", lambda job: False)
+    result = follow()
+    assert result["failed"] and "was killed before it ended" in result["msg"]
+
+
+@pytest.mark.parametrize(
+    ("words", "alive"),
+    [
+        pytest.param([b"python3", b"/tmp/async_wrapper.py", b"j7", b"60"], True, id="its wrapper"),
+        pytest.param([b"python3", b"/tmp/async_wrapper.py", b"j8", b"60"], False, id="another job's wrapper"),
+        pytest.param([b"grep", b"j7"], False, id="something else that names it"),
+    ],
+)
+def test_a_job_lives_while_its_wrapper_does(tmp_path: Path, words: list[bytes], alive: bool) -> None:
+    (tmp_path / "42").mkdir()
+    (tmp_path / "42/cmdline").write_bytes(b"\0".join(words))
+    assert job_progress.is_alive("j7.4711", tmp_path) is alive

@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 import pytest
 import yaml
-from launch import launch_args, systemd_command, systemd_environment, systemd_quote
+from launch import launch_args, launch_problems, systemd_command, systemd_environment, systemd_quote
 
 ROOT = Path(__file__).parents[2]
 ROLE = ROOT / "roles" / "sglang_server"
@@ -246,3 +246,29 @@ def test_the_rendered_unit_is_one_that_systemd_accepts(tmp_path: Path) -> None:
     ]
     wanted = f"{release}/venv/bin/python -m sglang.launch_server --model-path {release}/model --port 30000"
     assert wanted in dump
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "port", "problem"),
+    [
+        pytest.param({"port": 1}, {}, 30000, "Smokestack's own", id="the port as an option"),
+        pytest.param({"model_path": "/etc"}, {}, 30000, "Smokestack's own", id="another model"),
+        pytest.param({"api_key": "x"}, {}, 30000, "a secret on a command line", id="a key as an option"),
+        pytest.param({}, {"HF_TOKEN": "x"}, 30000, "a secret in a unit file", id="a token as a variable"),
+        pytest.param({"--tp": 8}, {}, 30000, "lower case with underscores", id="dashes"),
+        pytest.param({}, {}, 80, "1024 to 65535", id="a port for root"),
+        pytest.param({}, {}, 70000, "1024 to 65535", id="no port"),
+        pytest.param({}, {}, True, "1024 to 65535", id="a truth for a port"),
+        pytest.param({}, {}, "-1", "1024 to 65535", id="below all ports"),
+    ],
+)
+def test_what_may_not_be_launched_is_refused(
+    options: dict[str, Any], environment: dict[str, Any], port: Any, problem: str
+) -> None:
+    (said,) = launch_problems(options, environment, port)
+    assert problem in said
+
+
+@pytest.mark.parametrize("port", [30000, "30001", 1024, 65535])
+def test_an_ordinary_launch_is_not_refused(port: Any) -> None:
+    assert launch_problems({"tp_size": 8, "keep_alive": True}, {"TOKENIZERS_PARALLELISM": "0"}, port) == []

@@ -80,7 +80,10 @@ def test_an_empty_group_is_told_how_to_get_an_inventory() -> None:
     ("run", "skip", "problem"),
     [
         pytest.param(["all"], [], None, id="no tags"),
-        pytest.param(["release", "tagged"], ["preflight"], None, id="known tags"),
+        pytest.param(["release", "all"], ["preflight", "never"], None, id="known tags"),
+        pytest.param(["always"], [], "--tags always: there is no such tag", id="only the guard"),
+        pytest.param(["untagged"], [], "--tags untagged: there is no such tag", id="only what has no tag"),
+        pytest.param(["all"], ["untagged"], "--skip-tags untagged: nothing may", id="the undo skipped"),
         pytest.param(["relaese"], [], "--tags relaese: there is no such tag", id="misspelt tag"),
         pytest.param(
             ["all"], ["preflihgt"], "--skip-tags preflihgt: there is no such tag", id="misspelt skip"

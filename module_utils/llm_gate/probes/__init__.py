@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 from ..probe import Probe
-from . import smoke
+from . import concurrency, identity, lengths, long_copy, nan_scan, prefix_cache, rescore, smoke
 
-PROBES: dict[str, Probe] = {probe.id: probe for probe in (smoke.PROBE,)}
+PROBES: dict[str, Probe] = {
+    probe.id: probe
+    for probe in (
+        smoke.PROBE,
+        identity.PROBE,
+        nan_scan.PROBE,
+        lengths.PROBE,
+        rescore.PROBE,
+        prefix_cache.PROBE,
+        concurrency.PROBE,
+        long_copy.PROBE,
+    )
+}

@@ -15,52 +15,21 @@ limit cut the thinking off, and clean reasoning already holds the expected value
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 
+from ..answers import holds_word, is_exactly
 from ..chat import PATH, Answer, Timing
-from ..errors import HttpStatus, RequestFailed
+from ..errors import RequestFailed
+from ..hints import HINTS
 from ..model_profile import LongAnswer, ModelProfile, Question
 from ..nan import TOKENS as NAN_LOOK_TOKENS
 from ..nan import look_for_nan
-from ..probe import Context, Probe, Step
+from ..probe import Context, Probe, Step, failed_request, verdict_of
 from ..results import CheckVerdict, Evidence, Notes
 from ..server import Server, identify, look_at_health
 from ..text import LOOP_RULES, excerpt, find_garbage
 
-_BACKEND_HINT = (
-    "On SM120 mostly a MoE or FP4 GEMM backend without right kernels for it: try another "
-    "--moe-runner-backend and --fp4-gemm-backend, and SGLANG_ENABLE_JIT_DEEPGEMM=0. "
-    "https://github.com/flashinfer-ai/flashinfer/issues/2577 https://github.com/sgl-project/sglang/issues/24321"
-)
-HINTS: dict[str, str] = {
-    "unreachable": "Nothing listens there, or TLS does not fit: look at the unit's journal and at the port.",
-    "dropped": "The server closed the connection in the middle: look for a crash in its journal.",
-    "timeout": "The server hangs or is far too slow: look for a stuck scheduler or NCCL in its journal.",
-    "server-died": "The server crashed under an ordinary request: its journal has the reason.",
-    "http-401": "The server wants a key: give it as a file (--api-key-file).",
-    "http-404": "This is no OpenAI-compatible server, or the address has a wrong path.",
-    "not-json": "Something other than an LLM server answers at this address, such as a proxy.",
-    "served-name": "Another model is served here, or under another name (--served-model-name).",
-    "nan-logits": f"NaN or all-zero logits, so token 0 wins every time. {_BACKEND_HINT}",
-    "loop": f"One token for ever, mostly from NaN or all-zero logits. {_BACKEND_HINT}",
-    "think-tag": "The reasoning was not taken out of the answer: set --reasoning-parser to the model's.",
-    "special-token": "Control tokens in the text: chat template, end tokens or tokenizer do not fit. "
-    "https://github.com/vllm-project/vllm/pull/41834",
-    "S7-replacement": "Broken characters: seen with NVFP4 on SM120 while English looked fine. "
-    "https://github.com/vllm-project/vllm/issues/54150",
-    "garbage": "The numerics are broken: compare with another backend and with --kv-cache-dtype bf16.",
-    "answer": "The model does not know what it should: weights, scales, chat template or backend.",
-    "no-content": "The answer is not in the content: reasoning parser, or max_tokens too small. "
-    "https://github.com/sgl-project/sglang/issues/28042",
-    "no-reasoning": "Thinking is on, but its text is in no reasoning field: set --reasoning-parser. "
-    "The profile of a model without thinking mode says `gate.thinking: null`.",
-    "min-tokens": "A long answer ends too early: a damaged KV cache or scales show in long answers first. "
-    "Compare with --kv-cache-dtype bf16.",
-    "min-tokens-per-second": "Slower than the profile's bar: CUDA graphs, power limit, PCIe path.",
-    "no-usage": "The stream tells no token counts; a proxy may strip `stream_options`.",
-}
 _CORRECTNESS = ("model_info", "answer", "arithmetic", "thinking")
 
 
@@ -95,23 +64,23 @@ def run(context: Context, notes: Notes) -> None:
             try:
                 check(context, notes)
             except RequestFailed as error:
-                notes.evidence.append(_failed_request(name, error))
+                notes.evidence.append(failed_request(name, error))
             stopped = _reason_to_stop(name, context, notes, before)
-        context.check_done(name, _verdict_of(name, notes))
+        context.check_done(name, verdict_of(name, notes))
 
 
 def _reason_to_skip(name: str, profile: ModelProfile, notes: Notes) -> str:
     if name == "thinking" and profile.thinking is None:
         return "the model profile says that the model has no thinking mode"
     if name == "throughput":
-        bad = [check for check in _CORRECTNESS if _verdict_of(check, notes) in ("fail", "error")]
+        bad = [check for check in _CORRECTNESS if verdict_of(check, notes) in ("fail", "error")]
         if bad:
             return f"speed means nothing while {' and '.join(bad)} did not pass"
     return ""
 
 
 def _reason_to_stop(name: str, context: Context, notes: Notes, before: int) -> str:
-    if name == "model_info" and _verdict_of(name, notes) != "pass":
+    if name == "model_info" and verdict_of(name, notes) != "pass":
         return "the server was not identified as the right one"
     if context.client.deadline.remaining() <= 0:
         text = f"the deadline of {context.client.deadline.seconds:g} s passed during {name}"
@@ -129,19 +98,6 @@ def _reason_to_stop(name: str, context: Context, notes: Notes, before: int) -> s
         )
     )
     return f"the server died during {name}"
-
-
-def _verdict_of(name: str, notes: Notes) -> CheckVerdict:
-    """The gravest word about one check."""
-    order: tuple[CheckVerdict, ...] = ("skipped", "pass", "warn", "error", "fail")
-    return max((entry.verdict for entry in notes.evidence if entry.check == name), key=order.index)
-
-
-def _failed_request(check: str, error: RequestFailed) -> Evidence:
-    hint = HINTS.get(error.rule, "")
-    if isinstance(error, HttpStatus):
-        hint = HINTS.get({403: "http-401"}.get(error.status, f"http-{error.status}"), "")
-    return Evidence(check, "error", error.rule, str(error), hint)
 
 
 # The checks: ask, measure, and leave the judgement to the pure functions below.
@@ -260,16 +216,6 @@ _CHECKS: dict[str, Callable[[Context, Notes], None]] = {
 
 
 # The judgement: pure functions of what was asked for and what came.
-
-
-def is_exactly(text: str, expect: str) -> bool:
-    """The text is the expected one, around it white space, after it at most one full stop or the like."""
-    return re.fullmatch(re.escape(expect.strip()) + r"[.!?]?", text.strip()) is not None
-
-
-def holds_word(text: str, expect: str) -> bool:
-    """The text holds the expected value as a whole word, not as a part of a longer number or word."""
-    return re.search(rf"(?<![\w.,-]){re.escape(expect.strip())}(?![\w-]|[.,]\d)", text) is not None
 
 
 def judge_model(server: Server, wanted: str | None) -> Evidence:
@@ -427,4 +373,4 @@ def _garbage(check: str, answer: Answer, prose: bool = False) -> Iterator[Eviden
             yield Evidence(check, "fail", first.rule, text, hint)
 
 
-PROBE = Probe("smoke", "Five questions with known answers", "correctness", plan, run)
+PROBE = Probe("smoke", "Five questions with known answers", "correctness", plan, run, after=())

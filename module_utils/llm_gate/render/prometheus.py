@@ -58,7 +58,58 @@ def render_prometheus(document: Mapping[str, Any]) -> str:
         values = measured.get(probe, {}).get(check, {})
         if values.get(figure) is not None:
             lines += _metric(name, text, {_labels(concurrency=str(values["concurrency"])): values[figure]})
+    for name, (text, samples) in _numerics(measured).items():
+        lines += _metric(name, text, samples) if samples else []
     return "\n".join(lines) + "\n"
+
+
+def _numerics(measured: Mapping[str, Any]) -> dict[str, tuple[str, dict[str, float]]]:
+    """The metrics of the numeric probes with their samples."""
+
+    def figure(probe: str, check: str, name: str) -> float | None:
+        value: float | None = measured.get(probe, {}).get(check, {}).get(name)
+        return value
+
+    def labelled(label: str, values: Mapping[str, float | None]) -> dict[str, float]:
+        return {_labels(**{label: key}): value for key, value in values.items() if value is not None}
+
+    nan = figure("nan_scan", "scan", "nan_positions")
+    anchors = measured.get("nan_scan", {}).get("anchors", {})
+    lengths = measured.get("lengths", {}).get("absolute", {})
+    rungs = {
+        check: values for check, values in measured.get("concurrency", {}).items() if "concurrency" in values
+    }
+    accepted = measured.get("concurrency", {}).get("acceptance", {})
+    nlls = {
+        **{name.removeprefix("nll_"): value for name, value in anchors.items() if name.startswith("nll_")},
+        "counting": figure("nan_scan", "counting", "nll"),
+        **{f"length_{name[4:]}": value for name, value in lengths.items() if name.startswith("nll_")},
+        **{f"copy_{check}": values.get("nll") for check, values in measured.get("long_copy", {}).items()},
+    }
+    arms = {"lengths": "cache", "prefix_cache": "hit", "rescore": "decode_cache"}
+    deltas = {probe: figure(probe, check, "delta_trimmed_mean") for probe, check in arms.items()}
+    regrets = {
+        "1": figure("rescore", "regret", "regret_share"),
+        **{str(values["concurrency"]): values.get("regret_share") for values in rungs.values()},
+    }
+    acceptance = {
+        name.removeprefix("accept_length_c"): value
+        for name, value in accepted.items()
+        if name.startswith("accept_length_c")
+    }
+    return {
+        "llm_gate_nan_positions": ("Positions with NaN logits.", {"": nan} if nan is not None else {}),
+        "llm_gate_nll_nats": ("Mean cost of a token of a known text.", labelled("domain", nlls)),
+        "llm_gate_logprob_delta_trimmed_mean": (
+            "How far logprobs are from those computed with the cache, in nats.",
+            labelled("arm", deltas),
+        ),
+        "llm_gate_regret_ratio": (
+            "Share of generated tokens that are not the likeliest when scored.",
+            labelled("concurrency", regrets),
+        ),
+        "llm_gate_spec_accept_length": ("Tokens for each verification.", labelled("concurrency", acceptance)),
+    }
 
 
 def _metric(name: str, text: str, samples: Mapping[str, float]) -> list[str]:

@@ -16,7 +16,7 @@ def table_lines(document: Mapping[str, Any]) -> list[str]:
             f"{tokens['prompt']} + {tokens['completion']} tokens"
         )
         lines += [
-            f"  {entry['verdict']:<8}{entry['check']:<12}{entry['text']}" for entry in probe["evidence"]
+            f"  {entry['verdict']:<8}{entry['check']:<13}{entry['text']}" for entry in probe["evidence"]
         ]
         if probe["hint"]:
             lines.append(f"  hint    {probe['hint']}")

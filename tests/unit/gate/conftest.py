@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from llm_gate.defaults import GATE
+from llm_gate.profiles import PROFILES
 from llm_stand_in import Server, StandIn
 
 
@@ -28,5 +29,20 @@ def stand_in() -> Iterator[StandIn]:
 
 @pytest.fixture
 def profile() -> dict[str, Any]:
-    """A model profile with deadlines for tests."""
-    return {"served_name": "tiny-qwen3", "gate": deepcopy(GATE) | {"deadline_s": 5, "request_timeout_s": 1}}
+    """A model profile with deadlines and amounts for tests."""
+    amounts: dict[str, Any] = {
+        "deadline_s": 5,
+        "request_timeout_s": 1,
+        "counting": {"to": 60},
+        "continuation_tokens": 96,
+        "lengths": [1, 8, 64, 128, 300],
+        "concurrency": [1, 2, 5],
+    }
+    return {"served_name": "tiny-qwen3", "gate": deepcopy(GATE) | amounts}
+
+
+@pytest.fixture
+def smoke_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run profiles with the smoke probe alone."""
+    for name in PROFILES:
+        monkeypatch.setitem(PROFILES, name, ("smoke",))

@@ -11,6 +11,11 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from llm_gate.defaults import GATE
+from llm_gate.neutral import CONTINUATIONS
+from toy_model import ToyModel
+
+FACTS: dict[str, str] = {fact["prompt"]: fact["expect"] for fact in GATE["facts"]}  # type: ignore[attr-defined]
 _DAYS = """grey sea/wind, red boat/harbour, old lamp/night, lost gull/cliff, slow rain/roof, blue door/hinge,
 long rope/knot, tin cup/kettle, thin map/compass, warm stove/coal, broken oar/carpenter, white fog/bell,
 small child/mother, late letter/postman, first snow/sledge, last star/dawn""".replace("\n", " ").split(", ")
@@ -188,6 +193,8 @@ def kind_of(body: dict[str, Any]) -> str:
         return "throughput"
     if "OK" in body["messages"][0]["content"]:
         return "answer"
+    if body["messages"][0]["content"] in FACTS:
+        return "fact"
     return "thinking" if body.get("chat_template_kwargs", {}).get("enable_thinking") else "arithmetic"
 
 
@@ -200,15 +207,22 @@ class StandIn:
     pages: dict[str, Reply] = field(default_factory=dict)
     chat: dict[str, Reply] = field(default_factory=dict)
     after: Callable[[Request], None] | None = None
+    toy: ToyModel = field(default_factory=ToyModel)
 
     def reset(self) -> None:
         self.requests.clear()
         self.after = None
+        self.toy = ToyModel()
+        for prompt in CONTINUATIONS:
+            self.toy.learn(f"{prompt} {STORY}")
         self.pages = {
             "/health": raw_reply(b""),
             "/model_info": json_reply({"model_path": "/models/tiny", "weight_version": "default"}),
             "/v1/models": json_reply(
-                {"object": "list", "data": [{"id": "tiny-qwen3", "root": "/models/tiny"}]}
+                {
+                    "object": "list",
+                    "data": [{"id": "tiny-qwen3", "root": "/models/tiny", "max_model_len": 4096}],
+                }
             ),
             "/server_info": json_reply(
                 {
@@ -216,6 +230,7 @@ class StandIn:
                     "tp_size": 1,
                     "kv_cache_dtype": "auto",
                     "speculative_algorithm": None,
+                    "disable_overlap_schedule": True,
                     "api_key": "secret-of-the-server",
                 }
             ),
@@ -227,6 +242,33 @@ class StandIn:
             "throughput": stream_reply(story_events(), pause=0.001),
             "logprobs": json_reply(completion("OK", logprobs=None)),
         }
+
+    def becomes_vllm(self) -> None:
+        """Speak vLLM's interfaces instead of SGLang's."""
+        for page in ("/model_info", "/server_info"):
+            del self.pages[page]
+        entry = {"id": "tiny-qwen3", "owned_by": "vllm", "max_model_len": 4096}
+        self.pages["/v1/models"] = json_reply({"object": "list", "data": [entry]})
+        self.pages["/generate"] = json_reply({"detail": "Not Found"}, 404)
+
+    def answer(self, request: Request) -> Reply:
+        """The reply to a request: scripted by path, else the toy model's, else by the kind of question."""
+        if request.path in self.pages:
+            return self.pages[request.path]
+        toy = {
+            "/tokenize": self.toy.answer_tokenize,
+            "/generate": self.toy.answer_generate,
+            "/v1/completions": self.toy.answer_completion,
+        }.get(request.path)
+        if toy:
+            status, document = toy(request.body)
+            return json_reply(document, status)
+        if request.path == "/v1/chat/completions":
+            kind = kind_of(request.body)
+            if kind == "fact" and kind not in self.chat:
+                return json_reply(completion(FACTS[request.body["messages"][0]["content"]]))
+            return self.chat[kind]
+        return json_reply({"detail": "Not Found"}, 404)
 
     def asked(self, path: str) -> list[Request]:
         return [request for request in self.requests if request.path == path]
@@ -248,12 +290,7 @@ class Handler(BaseHTTPRequestHandler):
         script: StandIn = self.server.script  # type: ignore[attr-defined]
         request = Request(method, self.path, dict(self.headers.items()), body)
         script.requests.append(request)
-        missing = json_reply({"detail": "Not Found"}, 404)
-        if self.path == "/v1/chat/completions" and self.path not in script.pages:
-            reply = script.chat[kind_of(body)]
-        else:
-            reply = script.pages.get(self.path, missing)
-        reply(self)
+        script.answer(request)(self)
         if script.after:
             script.after(request)
 
@@ -263,6 +300,7 @@ class Handler(BaseHTTPRequestHandler):
 
 class Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 64
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)

@@ -17,6 +17,7 @@ import yaml
 from llm_gate import cli
 from llm_stand_in import StandIn, completion, json_reply
 
+pytestmark = pytest.mark.usefixtures("smoke_only")
 REPORTS = ["gate.prom", "junit.xml", "report.html", "report.json", "report.md"]
 ROOT = Path(__file__).parents[3]
 

@@ -14,6 +14,7 @@ from llm_gate.gate import make_settings, run_gate
 from llm_gate.render import render_reports, table_lines
 from llm_stand_in import StandIn, completion, json_reply
 
+pytestmark = pytest.mark.usefixtures("smoke_only")
 NASTY = '<script>alert(1)</script> | `x` & "quoted" \\ ]]> \x00\x1b[31m \ud800 ☃'
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from copy import deepcopy
 from typing import Any
 
@@ -74,11 +75,18 @@ def test_a_run_profile_asks_only_for_probes_that_exist(profile: str) -> None:
 
 
 def test_the_plan_names_every_check_and_its_cost() -> None:
-    lines = plan_lines(make_settings(url="http://node:30000"))
-    assert len(lines) == 2 + count_checks(make_settings(url="http://node:30000"))
-    assert "deadline 120 s" in lines[0]
+    settings = make_settings(url="http://node:30000")
+    lines = plan_lines(settings)
+    # A heading, the checks, a budget for each probe, and one for all.
+    assert len(lines) == 2 + count_checks(settings) + len(PROFILES["quick"])
+    assert "deadline 300 s" in lines[0]
     assert "at most   80 tokens" in lines[3]
-    assert lines[-1] == "at most 18 requests and 1168 completion tokens"
+    assert lines[6] == (
+        "  smoke: at most 18 requests, 0 prompt tokens and 1168 completion tokens, about 19 s"
+    )
+    assert re.fullmatch(
+        r"at most \d+ requests, \d+ prompt tokens and \d+ completion tokens, about \d+ s", lines[-1]
+    )
 
 
 @pytest.mark.parametrize(
@@ -150,7 +158,7 @@ def test_a_switch_may_arrive_as_yaml_or_ansible_reads_it(on: object, off: object
 
 
 def test_the_defaults_are_valid() -> None:
-    assert read_model_profile(None).deadline_s == 120
+    assert read_model_profile(None).deadline_s == 300
 
 
 def test_keys_of_others_at_the_top_are_left_alone() -> None:

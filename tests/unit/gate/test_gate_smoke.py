@@ -16,6 +16,7 @@ from llm_gate.client import Event, Stream
 from llm_gate.gate import make_settings, run_gate
 from llm_stand_in import STORY, Request, StandIn, completion, json_reply, story_events, stream_reply
 
+pytestmark = pytest.mark.usefixtures("smoke_only")
 SCHEMA = json.loads(
     (Path(__file__).parents[3] / "module_utils" / "llm_gate" / "report.schema.json").read_text(
         encoding="utf-8"

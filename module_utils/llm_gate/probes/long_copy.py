@@ -1,0 +1,106 @@
+"""A list of words, filler up to a length, the list again: copying costs nothing while the far end is heard.
+
+Damaged KV caches and attention beyond some length show here first: corruption that began at 4096 tokens
+(https://github.com/vllm-project/vllm/issues/47827), garbled text beyond 10,000
+(https://github.com/vllm-project/vllm/issues/20816). The order of the words is new in each run, so no cache
+helps.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+
+from ..model_profile import ModelProfile
+from ..probe import Check, Context, Probe, Step, run_checks
+from ..probe_data import Copy
+from ..results import CheckVerdict, Notes
+from ..scoring import Scorer
+from ..stats import mean_nll
+
+SCORED = 128
+# Which word comes first cannot be known from "the same list again" with certainty; after two it can.
+UNJUDGED_WORDS = 2
+
+
+def plan(profile: ModelProfile) -> list[Step]:
+    """One prefill for each length."""
+    copy = profile.probes.copy
+    if copy is None:
+        return [Step("copy", "nothing: the model profile has no copying task", 0, 0)]
+    return [
+        Step(str(length), f"logprobs of the last {SCORED} of {length} tokens", 2, 2, length)
+        for length in copy.lengths
+    ]
+
+
+def run(context: Context, notes: Notes) -> None:
+    """Every length that the context can hold."""
+    copy = context.profile.probes.copy
+    if copy is None:
+        run_checks(context, notes, {"copy": _no_task})
+        return
+    fitting = context.fitting(copy.lengths)
+    checks: dict[str, Callable[[Check, Context], None]] = {
+        str(length): partial(_copy, copy=copy, length=length) if length in fitting else _too_long
+        for length in copy.lengths
+    }
+    run_checks(context, notes, checks)
+
+
+def _no_task(check: Check, context: Context) -> None:
+    check.say("skipped", "not-tested", "long contexts not tested: the model profile has no copying task")
+
+
+def _too_long(check: Check, context: Context) -> None:
+    text = f"{check.name} tokens not tested: prompts may have {context.longest_prompt()} tokens at most"
+    check.say("skipped", "not-tested", text)
+
+
+def _copy(check: Check, context: Context, copy: Copy, length: int) -> None:
+    scorer = context.scorer()
+    ids, first = copy_prompt(scorer, copy, length)
+    if first is None:
+        check.say("skipped", "not-tested", f"{length} tokens are too few for the list, twice")
+        return
+    scored = scorer.score(ids, max(first, len(ids) - SCORED))
+    nll = mean_nll(scored.logprobs)
+    check.measured({"nll": nll, "prompt_tokens": len(ids)})
+    check.limits({"nll": copy.max_nll, "nll_fail": copy.fail_nll})
+    told = f"words copied over {len(ids)} tokens: {nll:.4f} nats a token"
+    verdict = judge_copy(nll, copy)
+    check.say(
+        verdict, "copy-nll", told if verdict == "pass" else f"{told}, expected at most {copy.max_nll:g}"
+    )
+
+
+def copy_prompt(scorer: Scorer, copy: Copy, length: int) -> tuple[list[int], int | None]:
+    """A prompt of just so many tokens and where the judged words begin; None if the length is too small."""
+    words = random.SystemRandom().sample(copy.words, copy.count)
+    listed = copy.separator.join(words)
+    unjudged = copy.separator.join(words[:UNJUDGED_WORDS])
+    head = scorer.tokenize(copy.head + listed + copy.after)
+    repeat = scorer.tokenize(copy.repeat + listed, goes_on=True)
+    start = len(scorer.tokenize(copy.repeat + unjudged, goes_on=True))
+    space = length - len(head) - len(repeat)
+    if space < 0 or start >= len(repeat):
+        return [], None
+    return [*head, *_filler(scorer, copy, space), *repeat], length - len(repeat) + start
+
+
+def _filler(scorer: Scorer, copy: Copy, tokens: int) -> list[int]:
+    if copy.filler is None:
+        return scorer.filler(tokens)
+    once = scorer.tokenize(copy.filler, goes_on=True)
+    return (once * (tokens // len(once) + 1))[:tokens]
+
+
+def judge_copy(nll: float, copy: Copy) -> CheckVerdict:
+    """Passes up to one bar, warns up to the next."""
+    if nll > copy.fail_nll:
+        return "fail"
+    return "warn" if nll > copy.max_nll else "pass"
+
+
+PROBE = Probe("long_copy", "Far context is heard", "long context", plan, run)

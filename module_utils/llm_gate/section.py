@@ -1,0 +1,94 @@
+"""Reads mappings that people wrote, strictly: a missing, misspelt or wrong value is refused by its path."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from .errors import UsageError
+
+T = TypeVar("T")
+NEEDED = object()
+
+
+class Section:
+    """One mapping of the profile; whatever was not taken by the end is an unknown key."""
+
+    def __init__(self, value: object, path: str) -> None:
+        if value is None:
+            raise UsageError(f"{path} is missing")
+        if not isinstance(value, Mapping):
+            raise UsageError(f"{path} must be a mapping, not {kind(value)}")
+        self._rest = dict(value)
+        self._path = path
+
+    def take(self, key: str, read: Callable[[object, str], T], default: object = NEEDED) -> T:
+        """The value of a key as `read` makes it; a default is read the same way. Raises UsageError."""
+        path = f"{self._path}.{key}"
+        if key not in self._rest and default is NEEDED:
+            raise UsageError(f"{path} is missing")
+        return read(self._rest.pop(key, default), path)
+
+    def close(self) -> None:
+        """Refuse what was not taken. Raises UsageError."""
+        if self._rest:
+            names = ", ".join(f"{self._path}.{key}" for key in self._rest)
+            raise UsageError(f"unknown key {names}")
+
+
+def positive_number(value: object, path: str) -> float:
+    """A finite number above 0. Raises UsageError."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise UsageError(f"{path} must be a number above 0, not {value!r}")
+    return float(value)
+
+
+def number(value: object, path: str) -> float:
+    """A finite number. Raises UsageError."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -math.inf < value < math.inf:
+        raise UsageError(f"{path} must be a number, not {value!r}")
+    return float(value)
+
+
+def positive_integer(value: object, path: str) -> int:
+    """A whole number of at least 1. Raises UsageError."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UsageError(f"{path} must be a whole number of at least 1, not {value!r}")
+    return int(value)
+
+
+def text(value: object, path: str) -> str:
+    """A text that is not blank. Raises UsageError."""
+    if not isinstance(value, str) or not value.strip():
+        raise UsageError(f"{path} must be a text, not {value!r}")
+    return str(value)
+
+
+def any_text(value: object, path: str) -> str:
+    """A text, blank or not. Raises UsageError."""
+    if not isinstance(value, str):
+        raise UsageError(f"{path} must be a text, not {value!r}")
+    return str(value)
+
+
+def optional(read: Callable[[object, str], T]) -> Callable[[object, str], T | None]:
+    """The same reader, which also takes None for None."""
+    return lambda value, path: None if value is None else read(value, path)
+
+
+def each(read: Callable[[object, str], T], least: int = 0) -> Callable[[object, str], tuple[T, ...]]:
+    """A reader of lists of at least so many items."""
+
+    def read_list(value: object, path: str) -> tuple[T, ...]:
+        if not isinstance(value, (list, tuple)) or len(value) < least:
+            wanted = f"a list of at least {least}" if least else "a list"
+            raise UsageError(f"{path} must be {wanted}, not {kind(value)}")
+        return tuple(read(item, f"{path}[{number}]") for number, item in enumerate(value))
+
+    return read_list
+
+
+def kind(value: object) -> str:
+    """What a value is, for people."""
+    return "nothing" if value is None else type(value).__name__
