@@ -8,7 +8,8 @@ import pytest
 from integration.harness import ROOT, Node, Playbooks, Run, wait_for
 
 NAN = {"model_profile": "tiny-qwen3-nan"}
-CRASH = {"sglang_server_options": {"attention_backend": "nonsense"}}
+MISSPELT = {"sglang_server_options": {"attention_backend": "nonsense"}}
+CRASH = {"sglang_server_options": {"tokenizer_path": "/nonexistent"}}
 
 
 def links(node: Node) -> tuple[str | None, str | None]:
@@ -42,7 +43,8 @@ def nan_trial(upgraded: Node, playbooks: Playbooks, nan_model: object) -> Trial:
         if result.get("phase") == "ready":
             seen.append((upgraded.linked("current"), upgraded.health()))
 
-    trial = playbooks.start("site.yml", variables=NAN, on_result=watch)
+    # With a tag, since a run that selects tasks must undo a failed trial as well.
+    trial = playbooks.start("site.yml", "--tags sglang_server", variables=NAN, on_result=watch)
     wait_for(lambda: trial.done() or upgraded.exists(f"{ROOT}/trial.json"), "a trial", seconds=300)
     other = playbooks.run("site.yml")
     return Trial(trial.result(), other, before, seen)
@@ -67,9 +69,6 @@ def test_a_run_during_another_one_is_refused_and_told_whose_that_is(nan_trial: T
     assert nan_trial.other.rc != 0
     assert "this node is being changed by" in nan_trial.other.failure
     assert nan_trial.other.changed == {}
-    assert (
-        "release_switch" not in nan_trial.other.actions - {"release_switch"} or nan_trial.other.changed == {}
-    )
 
 
 def test_a_release_that_failed_is_not_tried_again(
@@ -84,6 +83,17 @@ def test_a_release_that_failed_is_not_tried_again(
     assert upgraded.pid() == pid
 
 
+def test_an_option_that_the_engine_does_not_take_is_refused_before_anything_is_touched(
+    upgraded: Node, playbooks: Playbooks
+) -> None:
+    pid, before = upgraded.pid(), links(upgraded)
+    run = playbooks.run("site.yml", variables=MISSPELT)
+    assert run.rc != 0
+    assert "invalid choice: 'nonsense'" in run.failure
+    assert "What serves was not touched" in run.failure
+    assert (upgraded.pid(), links(upgraded)) == (pid, before)
+
+
 @pytest.mark.full
 def test_a_server_that_ends_at_its_start_is_reported_with_its_last_words_and_left(
     upgraded: Node, playbooks: Playbooks
@@ -94,7 +104,7 @@ def test_a_server_that_ends_at_its_start_is_reported_with_its_last_words_and_lef
     phases = [result["phase"] for action, result in run.results() if action == "engine_start"]
     given_up = next(phase for phase in phases if phase != "starting")
     assert given_up in ("looping", "failed"), "else its time was up, or it answered"
-    assert "invalid choice: 'nonsense'" in run.failure
+    assert "/nonexistent" in run.failure
     assert f"release {before[0]} serves again and passed its gate" in run.failure
     assert links(upgraded) == before
     assert serves_proved(upgraded)
