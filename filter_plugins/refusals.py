@@ -12,7 +12,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 # Ansible's own tags: those that select every task or none of them, and those that would leave the gate out.
-HARMLESS = {"--tags": ("all",), "--skip-tags": ("never",)}
+HARMLESS = {"--tags": {"all"}, "--skip-tags": {"never"}}
 BROAD = ("all", "always", "tagged", "untagged")
 CONTROLLER = ("localhost", "127.0.0.1", "::1")
 SUPPORTED = {"debian": ("12", "13"), "ubuntu": ("24.04",)}
@@ -54,19 +54,18 @@ def tag_problems(
 
     A run without an `unskippable` one would prove nothing.
     """
+    forbidden = [tag for tag in skip if tag in unskippable or tag in BROAD]
     problems = []
-    for option, tags in (("--tags", run), ("--skip-tags", skip)):
-        harmless = HARMLESS[option]
-        for tag in tags:
-            if option == "--skip-tags" and (tag in unskippable or tag in BROAD):
-                problems.append(
-                    f"{option} {tag}: nothing may serve ungated, so that part of the run cannot be skipped"
-                )
-            elif tag not in known and tag not in harmless:
-                near = difflib.get_close_matches(tag, list(known), n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
-                there = f"known here: {', '.join(known)}" if known else "this playbook has none"
-                problems.append(f"{option} {tag}: there is no such tag ({there}){hint}")
+    for option, tags in (("--tags", run), ("--skip-tags", set(skip) - set(forbidden))):
+        for tag in sorted(set(tags) - set(known) - HARMLESS[option]):
+            near = difflib.get_close_matches(tag, list(known), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            there = f"known here: {', '.join(known)}" if known else "this playbook has none"
+            problems.append(f"{option} {tag}: there is no such tag ({there}){hint}")
+    for tag in sorted(forbidden):
+        problems.append(
+            f"--skip-tags {tag}: nothing may serve ungated, so that part of the run cannot be skipped"
+        )
     return problems
 
 

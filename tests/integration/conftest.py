@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from integration.harness import LAB_TOOL, REPO, Node, Playbooks, break_model, lab
+from integration.harness import LAB, LAB_TOOL, REPO, Node, Playbooks, break_model, lab
 
 SECOND = {"sglang_server_options": {"max_running_requests": 8}}
 
@@ -26,13 +28,18 @@ def node() -> Iterator[Node]:
     if able.returncode:
         pytest.skip(f"this machine cannot run the lab: {able.stderr.strip()}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    lab("clean")
-    try:
-        lab("build")
-        lab("up", "node1")
-        yield Node("node1")
-    finally:
+    with (Path(tempfile.gettempdir()) / f"smokestack-lab-{LAB}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pytest.exit(f"the lab {LAB} is in use by other tests: set SMOKESTACK_TEST_LAB", returncode=1)
         lab("clean")
+        try:
+            lab("build")
+            lab("up", "node1")
+            yield Node("node1")
+        finally:
+            lab("clean")
 
 
 @pytest.fixture(scope="session")

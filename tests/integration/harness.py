@@ -17,7 +17,7 @@ from typing import Any
 import ansible_runner  # type: ignore[import-untyped]
 
 REPO = Path(__file__).resolve().parents[2]
-LAB = "test"
+LAB = os.environ.get("SMOKESTACK_TEST_LAB") or "test"  # another name, to run the tests twice at once
 DEMO = REPO / "inventory/demo"
 GOOD_MODEL = REPO / "tests/data/tiny-qwen3"
 BREAK_MODEL = REPO / "tests/data/tiny_model/break_model.py"

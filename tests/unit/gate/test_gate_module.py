@@ -125,7 +125,7 @@ def test_check_mode_sends_nothing(stand_in: StandIn, tmp_path: Path) -> None:
         ({"url": "node:30000"}, "url: must be http://"),
         ({"model_profile": {"gate": {}}}, "model profile: gate.thinking is missing"),
         ({"api_key_file": "/does/not/exist"}, "No such file"),
-        ({"progress_file": "/does/not/exist"}, "progress_file /does/not/exist: No such file"),
+        ({"progress_file": "/dev/null/progress"}, "progress_file /dev/null/progress: File exists"),
     ],
     ids=["url", "profile", "key-file", "progress-file"],
 )
