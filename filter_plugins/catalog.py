@@ -133,8 +133,8 @@ def lock_name(stack: str, abi: str, platform: str) -> str:
 def write_lock(wheels: Sequence[Mapping[str, Any]], meta: Mapping[str, str]) -> str:
     """The text of a lock: a requirements file with hashes; comments hold file names, sizes and indexes."""
     lines = ["# Exact wheels of a stack; made by lock.yml, not by hand."]
-    lines += [f"# {key}: {meta[key]}" for key in LOCK_META if key != "count"]
-    lines.append(f"# count: {len(wheels)}")
+    header = {**meta, "count": len(wheels)}
+    lines += [f"# {key}: {header[key]}" for key in LOCK_META]
     for wheel in wheels:
         lines.append(f"# {wheel['file']} {wheel['size']} {wheel['index'] or 'PyPI'}")
         lines.append(f"{wheel['name']}=={wheel['version']} --hash=sha256:{wheel['sha256']}")

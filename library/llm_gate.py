@@ -123,20 +123,18 @@ reports:
       type: str
 """
 
-import json
 import traceback
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible.module_utils.progress import Progress as JobProgress
 
 MISSING_LIBRARY = None
 try:
     from ansible.module_utils.llm_gate.cli import read_api_key
     from ansible.module_utils.llm_gate.errors import UsageError
-    from ansible.module_utils.llm_gate.files import write_atomically
     from ansible.module_utils.llm_gate.gate import (
         Progress,
         Settings,
@@ -177,20 +175,12 @@ def settings_of(params: dict[str, Any]) -> Settings:
     )
 
 
-def write_progress(path: Path, done: int, total: int, note: str) -> None:
-    """Replace the progress file. Raises OSError."""
-    updated = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-    write_atomically(
-        path, json.dumps({"done": done, "total": total, "note": note, "updated": updated}) + "\n"
-    )
-
-
-def progress_into(path: Path) -> Progress:
+def progress_into(job: JobProgress) -> Progress:
     """A function that keeps the progress file up to date; a disk that fills up does not stop the gate."""
 
     def write(done: int, total: int, note: str) -> None:
         with suppress(OSError):
-            write_progress(path, done, total, note)
+            job.say(done, total, note)
 
     return write
 
@@ -216,14 +206,13 @@ def main() -> None:
                 reports={},
             )
         progress_file = module.params["progress_file"]
-        if progress_file:
-            Path(progress_file).parent.mkdir(parents=True, exist_ok=True)  # in /run, so gone after a reboot
-            write_progress(Path(progress_file), 0, count_checks(settings), "started")
+        job = JobProgress(progress_file)
+        job.say(0, count_checks(settings), "started")
     except UsageError as error:
         module.fail_json(msg=str(error))
     except OSError as error:
         module.fail_json(msg=f"progress_file {progress_file}: {error.strerror}")
-    document = run_gate(settings, progress_into(Path(progress_file)) if progress_file else None)
+    document = run_gate(settings, progress_into(job))
     result = {
         "changed": False,
         "verdict": document["verdict"],

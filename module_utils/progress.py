@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import datetime
 from pathlib import Path
 
 from .durable import write_json
@@ -20,7 +20,8 @@ class Progress:
     def say(self, done: float, total: float, note: str) -> None:
         """`done` of `total` in any one unit; `note` is the sentence that a person reads."""
         if self._path:
-            write_json(self._path, {"done": done, "total": total, "note": note, "updated": time.time()})
+            updated = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%SZ}"
+            write_json(self._path, {"done": done, "total": total, "note": note, "updated": updated})
 
 
 def mib(size: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from .probe import Check
 from .probe_data import Bars
 from .stats import differences, mean, share_above, trimmed_mean
 
@@ -77,3 +78,12 @@ def broken_bars(deltas: Deltas, bars: Bars) -> list[str]:
             f"expected at most {bars.delta_mean_one_length:g}"
         )
     return broken
+
+
+def judge(check: Check, pairs: Mapping[int, tuple[list[float], list[float]]], bars: Bars, what: str) -> None:
+    """Compare the arms, write down figures and bars, and say of `what` whether the bars hold."""
+    deltas = compare(pairs)
+    check.measured(deltas.figures)
+    check.limits(limits(bars))
+    broken = broken_bars(deltas, bars)
+    check.say("fail" if broken else "pass", "cache-delta", "; ".join([f"{what}: {deltas}", *broken]))

@@ -67,7 +67,7 @@ from dataclasses import dataclass
 from .chat import RESERVED_FIELDS
 from .defaults import GATE
 from .errors import UsageError
-from .probe_data import Fact, ProbeData, take_probe_data
+from .probe_data import ProbeData, Question, read_question, take_probe_data
 from .section import NEEDED, Section, kind, optional, positive_integer, positive_number, text
 
 # YAML reads a bare `on` as true, and the way into an Ansible module makes that a text.
@@ -79,15 +79,6 @@ _SWITCHES: Mapping[object, str] = {
     "false": "off",
     "False": "off",
 }
-
-
-@dataclass(frozen=True)
-class Question:
-    """A prompt with one right answer."""
-
-    prompt: str
-    expect: str
-    max_tokens: int
 
 
 @dataclass(frozen=True)
@@ -130,12 +121,9 @@ class ModelProfile:
     probes: ProbeData
 
     @property
-    def facts(self) -> tuple[Fact, ...]:
+    def facts(self) -> tuple[Question, ...]:
         """Questions with one right answer; without any of their own those of the smoke probe."""
-        smoke = (self.smoke.answer, self.smoke.arithmetic)
-        return self.probes.facts or tuple(
-            Fact(asked.prompt, asked.expect, asked.max_tokens) for asked in smoke
-        )
+        return self.probes.facts or (self.smoke.answer, self.smoke.arithmetic)
 
     @property
     def thinking_on(self) -> Mapping[str, object]:
@@ -196,30 +184,19 @@ def _request_fields(value: object, path: str) -> Mapping[str, object]:
 
 def _smoke(value: object, path: str, thinks: bool) -> Smoke:
     section = Section(value, path)
-    answer = section.take("answer", lambda value, path: _question(value, path, 16))
-    arithmetic = section.take("arithmetic", _question)
+    answer = section.take("answer", lambda value, path: read_question(value, path, 16))
+    arithmetic = section.take("arithmetic", read_question)
     # A profile may keep the question of a model whose thinking is switched off.
     thinking = section.take(
-        "thinking", _question if thinks else _question_or_none, NEEDED if thinks else None
+        "thinking", read_question if thinks else _question_or_none, NEEDED if thinks else None
     )
     smoke = Smoke(answer, arithmetic, thinking if thinks else None, section.take("throughput", _long_answer))
     section.close()
     return smoke
 
 
-def _question(value: object, path: str, max_tokens: object = NEEDED) -> Question:
-    section = Section(value, path)
-    question = Question(
-        section.take("prompt", text),
-        section.take("expect", text),
-        section.take("max_tokens", positive_integer, max_tokens),
-    )
-    section.close()
-    return question
-
-
 def _question_or_none(value: object, path: str) -> Question | None:
-    return None if value is None else _question(value, path)
+    return None if value is None else read_question(value, path)
 
 
 def _long_answer(value: object, path: str) -> LongAnswer:

@@ -12,7 +12,18 @@ from dataclasses import dataclass, fields
 from .errors import UsageError
 from .neutral import CONTINUATIONS, WORDS
 from .results import Scalar
-from .section import Section, any_text, each, kind, number, optional, positive_integer, positive_number, text
+from .section import (
+    NEEDED,
+    Section,
+    any_text,
+    each,
+    kind,
+    number,
+    optional,
+    positive_integer,
+    positive_number,
+    text,
+)
 from .server import SETTINGS
 
 # One request never scores more positions: SGLang 0.5.9 holds positions x vocabulary floats twice.
@@ -52,7 +63,7 @@ class Counting:
 
 
 @dataclass(frozen=True)
-class Fact:
+class Question:
     """A question with one right answer."""
 
     prompt: str
@@ -130,7 +141,7 @@ class ProbeData:
     counting: Counting | None
     continuations: tuple[str, ...]
     continuation_tokens: int
-    facts: tuple[Fact, ...]
+    facts: tuple[Question, ...]
     copy: Copy | None
     filler: str | None
     lengths: tuple[int, ...]
@@ -213,15 +224,20 @@ def _counting(value: object, path: str) -> Counting:
     return counting
 
 
-def _fact(value: object, path: str) -> Fact:
+def read_question(value: object, path: str, max_tokens: object = NEEDED) -> Question:
+    """A question of a profile; `max_tokens` is the default of that key. Raises UsageError."""
     section = Section(value, path)
-    fact = Fact(
+    question = Question(
         section.take("prompt", text),
         section.take("expect", text),
-        section.take("max_tokens", positive_integer, 32),
+        section.take("max_tokens", positive_integer, max_tokens),
     )
     section.close()
-    return fact
+    return question
+
+
+def _fact(value: object, path: str) -> Question:
+    return read_question(value, path, max_tokens=32)
 
 
 def _copy(value: object, path: str) -> Copy:

@@ -17,7 +17,7 @@ from ..chat import PATH
 from ..errors import NotTested
 from ..model_profile import ModelProfile
 from ..probe import Check, Context, Probe, Step, run_checks
-from ..probe_data import Bars, Fact
+from ..probe_data import Bars, Question
 from ..regret import Regret
 from ..results import CheckVerdict, Notes
 from ..scoring import Generated, Scorer
@@ -33,7 +33,7 @@ LEAST_QUESTIONS = 8
 class Told:
     """What came for a question, and whether it is right."""
 
-    fact: Fact
+    fact: Question
     text: str
     right: bool
 
@@ -163,7 +163,7 @@ def _ask_all(context: Context, scorer: Scorer | None, concurrency: int, first: b
         pool.shutdown(cancel_futures=True)
 
 
-def _facts(profile: ModelProfile, concurrency: int, count: int) -> list[Fact]:
+def _facts(profile: ModelProfile, concurrency: int, count: int) -> list[Question]:
     """So many questions, beginning with another one at each concurrency."""
     return [profile.facts[(concurrency + number) % len(profile.facts)] for number in range(count)]
 
@@ -174,7 +174,7 @@ def _prompts(profile: ModelProfile, scorer: Scorer | None, count: int) -> list[t
     return [(prompt, scorer.tokenize(prompt) if scorer else []) for prompt in chosen]
 
 
-def _ask(context: Context, fact: Fact) -> Told:
+def _ask(context: Context, fact: Question) -> Told:
     answer = context.chat().ask(fact.prompt, fact.max_tokens, context.profile.thinking_off)
     text = (answer.content or "").strip()
     return Told(fact, text, holds_word(text, fact.expect) and not find_garbage(text))

@@ -154,13 +154,8 @@ def _judge_cache(check: Check, sweep: Sweep, context: Context) -> None:
     if not sweep.pairs:
         check.say("skipped", "not-tested", "cache not compared: nothing came from the server's prefix cache")
         return
-    bars = context.profile.probes.bars
-    deltas = arms.compare(sweep.pairs)
-    check.measured(deltas.figures)
-    check.limits(arms.limits(bars))
-    broken = arms.broken_bars(deltas, bars)
-    told = f"cold against cached at {len(sweep.pairs)} lengths: {deltas}"
-    check.say("fail" if broken else "pass", "cache-delta", "; ".join([told, *broken]))
+    what = f"cold against cached at {len(sweep.pairs)} lengths"
+    arms.judge(check, sweep.pairs, context.profile.probes.bars, what)
 
 
 PROBE = Probe("lengths", "Every prompt length, cold and cached", "numerics", plan, run)

@@ -72,13 +72,8 @@ def _hit(check: Check, context: Context) -> None:
         text = f"hit not tested: {cold.cached_tokens}, then {warm.cached_tokens} tokens came from the cache"
         check.say("skipped", "not-tested", text)
         return
-    bars = context.profile.probes.bars
-    deltas = arms.compare({length: (cold.logprobs, warm.logprobs)})
-    check.measured(deltas.figures)
-    check.limits(arms.limits(bars))
-    broken = arms.broken_bars(deltas, bars)
-    told = f"{warm.cached_tokens} of {length} tokens from the cache: {deltas}"
-    check.say("fail" if broken else "pass", "cache-delta", "; ".join([told, *broken]))
+    what = f"{warm.cached_tokens} of {length} tokens from the cache"
+    arms.judge(check, {length: (cold.logprobs, warm.logprobs)}, context.profile.probes.bars, what)
 
 
 PROBE = Probe("prefix_cache", "From the cache as computed", "cache", plan, run)

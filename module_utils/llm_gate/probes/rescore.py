@@ -86,13 +86,8 @@ def _judge_cache(check: Check, texts: Texts, context: Context) -> None:
             "skipped", "not-tested", "decode_cache not tested: nothing that was generated came from the cache"
         )
         return
-    bars = context.profile.probes.bars
-    deltas = arms.compare(texts.pairs)
-    check.measured(deltas.figures)
-    check.limits(arms.limits(bars))
-    broken = arms.broken_bars(deltas, bars)
-    told = f"ends of {len(texts.pairs)} texts, anew against from the cache: {deltas}"
-    check.say("fail" if broken else "pass", "cache-delta", "; ".join([told, *broken]))
+    what = f"ends of {len(texts.pairs)} texts, anew against from the cache"
+    arms.judge(check, texts.pairs, context.profile.probes.bars, what)
 
 
 PROBE = Probe("rescore", "Generated tokens are the likeliest", "numerics", plan, run)

@@ -22,10 +22,11 @@ from ..answers import holds_word, is_exactly
 from ..chat import PATH, Answer, Timing
 from ..errors import RequestFailed
 from ..hints import HINTS
-from ..model_profile import LongAnswer, ModelProfile, Question
+from ..model_profile import LongAnswer, ModelProfile
 from ..nan import TOKENS as NAN_LOOK_TOKENS
 from ..nan import look_for_nan
 from ..probe import Context, Probe, Step, failed_request, verdict_of
+from ..probe_data import Question
 from ..results import CheckVerdict, Evidence, Notes
 from ..server import Server, identify, look_at_health
 from ..text import LOOP_RULES, excerpt, find_garbage
