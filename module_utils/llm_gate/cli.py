@@ -55,6 +55,17 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--deadline", type=float, metavar="S", help="seconds for the whole run; default: the profile's"
     )
+    options.add_argument(
+        "--flush-after-nan",
+        action="store_true",
+        help="have the server flush its cache if its logits were NaN; not for a server that others use",
+    )
+    options.add_argument(
+        "--most-concurrency", type=int, metavar="N", help="the most requests at a time, for a live server"
+    )
+    options.add_argument(
+        "--most-tokens", type=int, metavar="N", help="refuse a plan that may cost more tokens"
+    )
     options.add_argument("--dry-run", action="store_true", help="print the plan and send nothing")
     options.add_argument("--out", metavar="DIR", help="folder for the reports; needed unless --dry-run")
     return options
@@ -96,6 +107,9 @@ def _settings(options: argparse.Namespace) -> Settings:
         deadline_s=options.deadline,
         api_key=None if options.api_key_file is None else read_api_key(Path(options.api_key_file)),
         baseline=None if options.baseline is None else _read_baseline(Path(options.baseline)),
+        flush_after_nan=options.flush_after_nan,
+        most_concurrency=options.most_concurrency,
+        most_tokens=options.most_tokens,
     )
 
 
