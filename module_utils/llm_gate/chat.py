@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from threading import Lock
@@ -19,6 +19,19 @@ RESERVED_FIELDS = frozenset(
 )
 
 
+# What is asked: a question, or a whole conversation as the API takes it.
+Prompt = str | Sequence[Mapping[str, object]]
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call of a tool as it came; `arguments` should be JSON."""
+
+    id: str | None
+    name: str | None
+    arguments: str
+
+
 @dataclass(frozen=True)
 class Answer:
     """One complete answer. Token counts are None where the server did not say."""
@@ -28,6 +41,7 @@ class Answer:
     finish_reason: str | None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,18 +82,23 @@ class Chat:
         self.model = model
         self.tokens = tokens
 
-    def ask(self, prompt: str, max_tokens: int, extra: Mapping[str, object]) -> Answer:
+    def ask(self, prompt: Prompt, max_tokens: int, extra: Mapping[str, object]) -> Answer:
         """One answer, not streamed. Raises RequestFailed."""
         answer = read_answer(self.client.post(PATH, self._body(prompt, max_tokens, extra)))
         self._count(answer)
         return answer
 
     def stream(
-        self, prompt: str, max_tokens: int, extra: Mapping[str, object]
+        self, prompt: Prompt, max_tokens: int, extra: Mapping[str, object], running_usage: bool = True
     ) -> tuple[Answer, Timing, bool]:
-        """One streamed answer, its timing, and whether `[DONE]` ended it. Raises RequestFailed."""
+        """One streamed answer, its timing, and whether `[DONE]` ended it. Raises RequestFailed.
+
+        `running_usage` asks for token counts with every piece, for exact timing, and not at the end only.
+        """
         body = self._body(prompt, max_tokens, extra)
-        options = {"include_usage": True, "continuous_usage_stats": True}
+        options: dict[str, object] = {"include_usage": True}
+        if running_usage:
+            options["continuous_usage_stats"] = True
         stream = self.client.stream(PATH, {**body, "stream": True, "stream_options": options})
         answer, timing = read_stream(stream)
         self._count(answer)
@@ -96,17 +115,22 @@ class Chat:
         entries = logprobs.get("content") if isinstance(logprobs, dict) else None
         return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
-    def _body(self, prompt: str, max_tokens: int, extra: Mapping[str, object]) -> dict[str, object]:
+    def _body(self, prompt: Prompt, max_tokens: int, extra: Mapping[str, object]) -> dict[str, object]:
         return {
             **extra,
             "model": self.model,
-            "messages": [{"role": "user", "content": prompt}],
+            "messages": messages_of(prompt),
             "temperature": 0,
             "max_tokens": max_tokens,
         }
 
     def _count(self, answer: Answer) -> None:
         self.tokens.add(answer.prompt_tokens, answer.completion_tokens)
+
+
+def messages_of(prompt: Prompt) -> list[Mapping[str, object]]:
+    """The conversation that a prompt is: a question is the user's only message."""
+    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
 
 
 def read_answer(reply: object) -> Answer:
@@ -123,6 +147,7 @@ def read_answer(reply: object) -> Answer:
         _text(choice, "finish_reason"),
         prompt_tokens,
         completion_tokens,
+        tuple(_tool_call(entry) for entry in _tool_entries(message)),
     )
 
 
@@ -134,6 +159,7 @@ def read_stream(stream: Stream) -> tuple[Answer, Timing]:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     text_events: list[Event] = []
+    calls: dict[int, list[ToolCall]] = {}
     for event in stream.events:
         if event.data.get("error"):
             raise Malformed(f"the stream reports an error: {excerpt(str(event.data['error']))!r}")
@@ -149,7 +175,10 @@ def read_stream(stream: Stream) -> tuple[Answer, Timing]:
         content, reasoning = _text(delta, "content") or "", _reasoning(delta) or ""
         contents.append(content)
         reasonings.append(reasoning)
-        if content or reasoning:
+        entries = _tool_entries(delta)
+        for entry in entries:
+            calls.setdefault(_index(entry), []).append(_tool_call(entry))
+        if content or reasoning or entries:
             text_events.append(event)
         finish_reason = _text(choice, "finish_reason") or finish_reason
     answer = Answer(
@@ -158,6 +187,7 @@ def read_stream(stream: Stream) -> tuple[Answer, Timing]:
         finish_reason,
         prompt_tokens,
         completion_tokens,
+        tuple(_joined(calls[index]) for index in sorted(calls)),
     )
     return answer, _timing(stream.sent, text_events, completion_tokens)
 
@@ -187,6 +217,40 @@ def _choice(reply: object) -> dict[str, object]:
 def _reasoning(message: dict[str, object]) -> str | None:
     """SGLang calls the field `reasoning_content`, vLLM `reasoning`."""
     return _text(message, "reasoning_content") or _text(message, "reasoning")
+
+
+def _tool_entries(message: dict[str, object]) -> list[dict[str, object]]:
+    entries = message.get("tool_calls")
+    if entries is None:
+        return []
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise Malformed(f"tool_calls is {excerpt(str(entries), 40)!r}, not a list of calls")
+    return entries
+
+
+def _tool_call(entry: dict[str, object]) -> ToolCall:
+    """A call, or the part of one that a piece of a stream holds."""
+    function = entry.get("function")
+    if not isinstance(function, dict):
+        raise Malformed(f"function of a tool call is {excerpt(str(function), 40)!r}, not an object")
+    return ToolCall(_text(entry, "id"), _text(function, "name"), _text(function, "arguments") or "")
+
+
+def _index(entry: dict[str, object]) -> int:
+    """Which call a streamed part belongs to."""
+    index = entry.get("index")
+    if isinstance(index, bool) or not isinstance(index, int):
+        raise Malformed(f"index of a streamed tool call is {excerpt(str(index), 40)!r}, not a number")
+    return index
+
+
+def _joined(parts: Sequence[ToolCall]) -> ToolCall:
+    """The call that streamed parts add up to: id and name come once, the arguments in pieces."""
+    return ToolCall(
+        next((part.id for part in parts if part.id), None),
+        next((part.name for part in parts if part.name), None),
+        "".join(part.arguments for part in parts),
+    )
 
 
 def _text(holder: dict[str, object], name: str) -> str | None:

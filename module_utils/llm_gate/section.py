@@ -30,6 +30,11 @@ class Section:
             raise UsageError(f"{path} is missing")
         return read(self._rest.pop(key, default), path)
 
+    def take_if_there(self, key: str, read: Callable[[object, str], object]) -> None:
+        """Check the value of a key that may be absent and has no default. Raises UsageError."""
+        if key in self._rest:
+            self.take(key, read)
+
     def close(self) -> None:
         """Refuse what was not taken. Raises UsageError."""
         if self._rest:
