@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from .errors import UsageError
-from .section import Section, any_text, each, kind, number, text
+from .section import Section, any_text, boolean, each, kind, number, text
 
 _TYPES: Mapping[str, Callable[[object], bool]] = {
     "object": lambda value: isinstance(value, Mapping),
     "array": lambda value: isinstance(value, list),
     "string": lambda value: isinstance(value, str),
-    "integer": lambda value: _is_number(value) and float(value).is_integer(),  # type: ignore[arg-type]
+    "integer": lambda value: _is_number(value) and (isinstance(value, int) or value.is_integer()),  # type: ignore[attr-defined]
     "number": lambda value: _is_number(value),
     "boolean": lambda value: isinstance(value, bool),
     "null": lambda value: value is None,
@@ -77,7 +77,9 @@ def equal(one: object, other: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _named(where: str) -> str:
@@ -108,14 +110,20 @@ def _judge_required(value: object, keys: object, where: str) -> str:
 def _judge_properties(value: object, schemas: object, where: str) -> str:
     if not isinstance(value, Mapping) or not isinstance(schemas, Mapping):
         return ""
-    broken = (violation(value[key], rule, f"{where}.{key}".lstrip(".")) for key, rule in schemas.items() if key in value)
+    broken = (
+        violation(value[key], rule, f"{where}.{key}".lstrip("."))
+        for key, rule in schemas.items()
+        if key in value
+    )
     return next(filter(None, broken), "")
 
 
 def _judge_items(value: object, schema: object, where: str) -> str:
     if not isinstance(value, list) or not isinstance(schema, Mapping):
         return ""
-    return next(filter(None, (violation(item, schema, f"{where}[{place}]") for place, item in enumerate(value))), "")
+    return next(
+        filter(None, (violation(item, schema, f"{where}[{place}]") for place, item in enumerate(value))), ""
+    )
 
 
 def _judge_minimum(value: object, least: object, where: str) -> str:
@@ -150,12 +158,6 @@ def _anything(value: object, path: str) -> object:
     return value
 
 
-def _boolean(value: object, path: str) -> bool:
-    if not isinstance(value, bool):
-        raise UsageError(f"{path} must be true or false, not {value!r}")
-    return value
-
-
 def _schemas(value: object, path: str) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
         raise UsageError(f"{path} must be a mapping of schemas, not {kind(value)}")
@@ -170,7 +172,7 @@ _KEYWORDS: Mapping[str, Callable[[object, str], object]] = {
     "const": _anything,
     "properties": _schemas,
     "required": each(text),
-    "additionalProperties": _boolean,
+    "additionalProperties": boolean,
     "items": check_schema,
     "minimum": number,
     "maximum": number,

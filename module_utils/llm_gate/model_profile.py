@@ -57,6 +57,9 @@ gate:
   bars: {regret_large_share: 0.02}   # any of probe_data.Bars; a mixture of experts needs this one
   speed: {prefill: 2500, decode: 60}   # tokens per second, for the seconds in the plan only
 ```
+
+Two more keys have a module each that documents them: `template` (template_data.py), which without golden
+chats tests little, and `protocol` (protocol_data.py), whose defaults suit a large chat model with tools.
 """
 
 from __future__ import annotations
@@ -68,7 +71,9 @@ from .chat import RESERVED_FIELDS
 from .defaults import GATE
 from .errors import UsageError
 from .probe_data import ProbeData, Question, read_question, take_probe_data
+from .protocol_data import ProtocolData, read_protocol
 from .section import NEEDED, Section, kind, optional, positive_integer, positive_number, text
+from .template_data import TemplateData, read_template
 
 # YAML reads a bare `on` as true, and the way into an Ansible module makes that a text.
 _SWITCHES: Mapping[object, str] = {
@@ -119,6 +124,8 @@ class ModelProfile:
     thinking: Thinking | None
     smoke: Smoke
     probes: ProbeData
+    template: TemplateData
+    protocol: ProtocolData
 
     @property
     def facts(self) -> tuple[Question, ...]:
@@ -157,6 +164,8 @@ def _model_profile(document: object) -> ModelProfile:
         thinking=thinking,
         smoke=section.take("smoke", lambda value, path: _smoke(value, path, thinking is not None)),
         probes=take_probe_data(section),
+        template=section.take("template", read_template, {}),
+        protocol=section.take("protocol", read_protocol, {}),
     )
     section.close()
     return profile

@@ -77,6 +77,13 @@ def any_text(value: object, path: str) -> str:
     return str(value)
 
 
+def boolean(value: object, path: str) -> bool:
+    """True or false. Raises UsageError."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{path} must be true or false, not {value!r}")
+    return value
+
+
 def optional(read: Callable[[object, str], T]) -> Callable[[object, str], T | None]:
     """The same reader, which also takes None for None."""
     return lambda value, path: None if value is None else read(value, path)
