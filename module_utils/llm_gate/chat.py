@@ -13,6 +13,7 @@ from .errors import Malformed
 from .text import excerpt
 
 PATH = "/v1/chat/completions"
+RAW_PATH = "/v1/completions"
 # What a profile's extra request fields may not replace. Above temperature 0, NaN logits kill SGLang 0.5.9.
 RESERVED_FIELDS = frozenset(
     {"model", "messages", "temperature", "max_tokens", "stream", "stream_options", "logprobs"}
@@ -77,6 +78,8 @@ class Tokens:
 class Chat:
     """Asks one model, always at temperature 0. What it spends is added to `tokens`."""
 
+    path = PATH
+
     def __init__(self, client: Client, model: str, tokens: Tokens) -> None:
         self.client = client
         self.model = model
@@ -84,7 +87,7 @@ class Chat:
 
     def ask(self, prompt: Prompt, max_tokens: int, extra: Mapping[str, object]) -> Answer:
         """One answer, not streamed. Raises RequestFailed."""
-        answer = read_answer(self.client.post(PATH, self._body(prompt, max_tokens, extra)))
+        answer = read_answer(self.client.post(self.path, self._body(prompt, max_tokens, extra)))
         self._count(answer)
         return answer
 
@@ -99,7 +102,7 @@ class Chat:
         options: dict[str, object] = {"include_usage": True}
         if running_usage:
             options["continuous_usage_stats"] = True
-        stream = self.client.stream(PATH, {**body, "stream": True, "stream_options": options})
+        stream = self.client.stream(self.path, {**body, "stream": True, "stream_options": options})
         answer, timing = read_stream(stream)
         self._count(answer)
         return answer, timing, stream.done
@@ -109,7 +112,7 @@ class Chat:
     ) -> list[Mapping[str, object]]:
         """The logprob entry of each token of an answer, [] if the server gives none. Raises RequestFailed."""
         body = self._body(prompt, max_tokens, extra)
-        reply = self.client.post(PATH, {**body, "logprobs": True, "top_logprobs": 5})
+        reply = self.client.post(self.path, {**body, "logprobs": True, "top_logprobs": 5})
         self._count(read_answer(reply))
         logprobs = _choice(reply).get("logprobs")
         entries = logprobs.get("content") if isinstance(logprobs, dict) else None
@@ -119,13 +122,25 @@ class Chat:
         return {
             **extra,
             "model": self.model,
-            "messages": messages_of(prompt),
+            **self._asked(prompt),
             "temperature": 0,
             "max_tokens": max_tokens,
         }
 
+    def _asked(self, prompt: Prompt) -> dict[str, object]:
+        return {"messages": messages_of(prompt)}
+
     def _count(self, answer: Answer) -> None:
         self.tokens.add(answer.prompt_tokens, answer.completion_tokens)
+
+
+class RawCompletions(Chat):
+    """The same for texts to go on with, which no chat template wraps."""
+
+    path = RAW_PATH
+
+    def _asked(self, prompt: Prompt) -> dict[str, object]:
+        return {"prompt": prompt}
 
 
 def messages_of(prompt: Prompt) -> list[Mapping[str, object]]:
@@ -134,11 +149,9 @@ def messages_of(prompt: Prompt) -> list[Mapping[str, object]]:
 
 
 def read_answer(reply: object) -> Answer:
-    """The answer in a chat completion. Raises Malformed."""
+    """The answer in a completion. Raises Malformed."""
     choice = _choice(reply)
-    message = choice.get("message")
-    if not isinstance(message, dict):
-        raise Malformed("choices[0].message is no object")
+    message = _part(choice, "message")
     assert isinstance(reply, dict)
     prompt_tokens, completion_tokens = _usage(reply)
     return Answer(
@@ -169,9 +182,7 @@ def read_stream(stream: Stream) -> tuple[Answer, Timing]:
         if not event.data.get("choices"):
             continue
         choice = _choice(event.data)
-        delta = choice.get("delta")
-        if not isinstance(delta, dict):
-            raise Malformed("choices[0].delta is no object")
+        delta = _part(choice, "delta")
         content, reasoning = _text(delta, "content") or "", _reasoning(delta) or ""
         contents.append(content)
         reasonings.append(reasoning)
@@ -212,6 +223,14 @@ def _choice(reply: object) -> dict[str, object]:
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise Malformed(f"the reply holds no choice: {excerpt(str(reply))!r}")
     return choices[0]
+
+
+def _part(choice: dict[str, object], name: str) -> dict[str, object]:
+    """What a choice holds under a name; that of a raw completion has its text without one."""
+    part = {"content": choice["text"]} if "text" in choice else choice.get(name)
+    if not isinstance(part, dict):
+        raise Malformed(f"choices[0].{name} is no object")
+    return part
 
 
 def _reasoning(message: dict[str, object]) -> str | None:

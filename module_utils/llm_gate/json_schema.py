@@ -12,16 +12,7 @@ from typing import NoReturn
 
 from .errors import UsageError
 from .section import Section, any_text, boolean, each, kind, number, text
-
-_TYPES: Mapping[str, Callable[[object], bool]] = {
-    "object": lambda value: isinstance(value, Mapping),
-    "array": lambda value: isinstance(value, list),
-    "string": lambda value: isinstance(value, str),
-    "integer": lambda value: _is_number(value) and (isinstance(value, int) or value.is_integer()),  # type: ignore[attr-defined]
-    "number": lambda value: _is_number(value),
-    "boolean": lambda value: isinstance(value, bool),
-    "null": lambda value: value is None,
-}
+from .text import excerpt
 
 
 def parse_json(source: str) -> object:
@@ -82,20 +73,42 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _is_integer(value: object) -> bool:
+    return value.is_integer() if isinstance(value, float) else _is_number(value)
+
+
+_TYPES: Mapping[str, Callable[[object], bool]] = {
+    "object": lambda value: isinstance(value, Mapping),
+    "array": lambda value: isinstance(value, list),
+    "string": lambda value: isinstance(value, str),
+    "integer": _is_integer,
+    "number": _is_number,
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+}
+
+
 def _named(where: str) -> str:
     return where or "it"
+
+
+def _shown(value: object) -> str:
+    try:
+        return excerpt(json.dumps(value, ensure_ascii=False), 40)
+    except RecursionError:
+        return "nested too deeply"
 
 
 def _judge_type(value: object, wanted: object, where: str) -> str:
     if _TYPES[str(wanted)](value):
         return ""
-    return f"{_named(where)} is {json.dumps(value, ensure_ascii=False)[:40]}, not of type {wanted}"
+    return f"{_named(where)} is {_shown(value)}, not of type {wanted}"
 
 
 def _judge_enum(value: object, allowed: object, where: str) -> str:
     if any(equal(value, one) for one in allowed):  # type: ignore[attr-defined]
         return ""
-    return f"{_named(where)} is {json.dumps(value, ensure_ascii=False)[:40]}, not one of {allowed}"
+    return f"{_named(where)} is {_shown(value)}, not one of {allowed}"
 
 
 def _judge_const(value: object, wanted: object, where: str) -> str:

@@ -35,11 +35,16 @@ protocol:
     expect: null             # the whole value, where the model is known to give just this one
     max_tokens: 256
   stream:                    # a sure answer of 16 tokens and more, which must be the same in one piece
-    {prompt: "Count from 1 to 20, separated by commas. Give only the numbers.", max_tokens: 128}
+    prompt: Count from 1 to 20, separated by commas. Give only the numbers.
+    max_tokens: 128
   stop:                      # `expect` comes before the stop text
-    {prompt: "Count from 1 to 20, separated by commas. Give only the numbers.", stop: "9", expect: "8", max_tokens: 128}
+    prompt: Count from 1 to 20, separated by commas. Give only the numbers.
+    stop: "9"
+    expect: "8"
+    max_tokens: 128
   limit:                     # an answer longer than max_tokens, which must end just there
-    {prompt: "Count from 1 to 20, separated by commas. Give only the numbers.", max_tokens: 5}
+    prompt: Count from 1 to 20, separated by commas. Give only the numbers.
+    max_tokens: 5
   conversations:             # roles and turns; where a role developer is refused, that is a warning
     - name: system
       messages:
@@ -60,7 +65,9 @@ protocol:
         - {role: user, content: What is my name? Answer in one word.}
       expect: Anna
   completion:                # /v1/completions, which no template wraps
-    {prompt: The capital of France is, expect: Paris, max_tokens: 8}
+    prompt: The capital of France is
+    expect: Paris
+    max_tokens: 8
   answers: {count: 24, exact: false}   # so many facts, each asked twice
 ```
 """
@@ -149,7 +156,7 @@ _COMPLETION: Mapping[str, object] = {"prompt": "The capital of France is", "expe
 
 @dataclass(frozen=True)
 class Call:
-    """The call that a question must lead to; `arguments` is None where any that keep to the schema will do."""
+    """The call that a question must lead to; `arguments` is None where any by the schema will do."""
 
     name: str
     arguments: Mapping[str, object] | None

@@ -7,7 +7,7 @@ template:
       messages: [{role: system, content: Be brief.}, {role: user, content: Hello}]
       tools: []                # as clients send them; the chat is counted with them
       thinking: false          # which of gate.thinking's request fields go with it
-      prompt_tokens: 21        # a list where servers differ: they show tools to the template in their own ways
+      prompt_tokens: 21        # a list where servers differ, as they do in how they show tools
   tokenize:                    # [] by default; without the tokens that begin a text
     - {text: Hello world, ids: [9707, 1879]}
 ```
