@@ -148,9 +148,8 @@ def _answers(profile: ModelProfile) -> list[Case]:
 
     def case(fact: Question) -> Case:
         judge = partial(judge_expected, expect=fact.expect, exact=wanted.exact)
-        return Case(
-            f'"{excerpt(fact.prompt, 40)}"', fact.prompt, fact.max_tokens, profile.thinking_off, judge
-        )
+        label = f'"{excerpt(fact.prompt, 40)}"'
+        return Case(label, fact.prompt, fact.max_tokens, profile.thinking_off, judge)
 
     return [case(fact) for fact in profile.facts[: wanted.count]]
 
@@ -328,11 +327,8 @@ def _names(check: Check, context: Context) -> None:
     unknown = _outcome(context, {**body, "model": _UNKNOWN_MODEL}, 1)
     two = _outcome(context, {**body, "model": server.model, "n": 2}, 2)
     check.measured({"unknown_model": unknown, "two_answers": two})
-    odd = [
-        f"{asked}: {came}"
-        for asked, came in (("an unknown model", unknown), ("n = 2", two))
-        if came not in _SANE
-    ]
+    outcomes = {"an unknown model": unknown, "n = 2": two}
+    odd = [f"{asked}: {came}" for asked, came in outcomes.items() if came not in _SANE]
     for text in odd:
         check.say("warn", "odd-request", f"names: {text}, expected an answer or a refusal (HTTP 4xx)")
     if not odd:

@@ -1,7 +1,7 @@
 """The prompt that the server makes of a chat, by its number of tokens: one token of output for each chat.
 
-A changed template, a dropped system prompt or another tokenizer shows in `usage.prompt_tokens` before it shows
-in answers. The idea is Kimi Vendor Verifier's: https://github.com/MoonshotAI/Kimi-Vendor-Verifier
+A changed template, a dropped system prompt or another tokenizer shows in `usage.prompt_tokens` before it
+shows in answers. The idea is Kimi Vendor Verifier's: https://github.com/MoonshotAI/Kimi-Vendor-Verifier
 """
 
 from __future__ import annotations
@@ -56,15 +56,7 @@ def _chats(check: Check, context: Context) -> None:
     chats = profile.template.chats
     if not chats:
         raise NotTested("the model profile has no golden chats (gate.template.chats)")
-    asks = [
-        Ask(
-            chat.name,
-            chat.messages,
-            1,
-            _extra(chat, profile.thinking_on if chat.thinking else profile.thinking_off),
-        )
-        for chat in chats
-    ]
+    asks = [Ask(chat.name, chat.messages, 1, _extra(chat, profile)) for chat in chats]
     counts = _count_all(check, context, asks)
     check.measured(counts)
     check.limits({chat.name: " or ".join(map(str, chat.prompt_tokens)) for chat in chats})
@@ -75,11 +67,12 @@ def _chats(check: Check, context: Context) -> None:
         check.say(
             "pass",
             "prompt-tokens",
-            f"{len(chats)} chats have the prompt tokens that the checkpoint gives them",
+            f"{len(chats)} chats have the prompt tokens that they must",
         )
 
 
-def _extra(chat: GoldenChat, thinking: Mapping[str, object]) -> Mapping[str, object]:
+def _extra(chat: GoldenChat, profile: ModelProfile) -> Mapping[str, object]:
+    thinking = profile.thinking_on if chat.thinking else profile.thinking_off
     return {**thinking, "tools": list(chat.tools)} if chat.tools else thinking
 
 
@@ -121,9 +114,7 @@ def _tokenize(check: Check, context: Context) -> None:
     if wrong:
         check.say("fail", "tokenizer", wrong)
     else:
-        check.say(
-            "pass", "tokenizer", f"{len(texts)} texts have the token ids that the checkpoint gives them"
-        )
+        check.say("pass", "tokenizer", f"{len(texts)} texts have the token ids that they must")
 
 
 def judge_ids(texts: Sequence[GoldenText], came: Sequence[Sequence[int]]) -> str:
@@ -135,7 +126,7 @@ def judge_ids(texts: Sequence[GoldenText], came: Sequence[Sequence[int]]) -> str
 
 
 def token_ids(context: Context, text: str) -> list[int]:
-    """The ids of a text, without what begins one. Raises RequestFailed, and NotTested if it is not offered."""
+    """The ids of a text, without what begins one. Raises RequestFailed, and NotTested if not offered."""
     body = {"model": context.identified().model, "prompt": text, "add_special_tokens": False}
     try:
         reply = context.client.post("/tokenize", body)
@@ -193,9 +184,7 @@ def _relations(check: Check, context: Context) -> None:
     for text in broken:
         check.say("fail", "prompt-relations", text)
     if not broken:
-        check.say(
-            "pass", "prompt-relations", "a longer question, a system message and earlier turns all count"
-        )
+        check.say("pass", "prompt-relations", "a longer question, a system message, earlier turns all count")
 
 
 def judge_relations(counts: Mapping[str, int], lengths: Lengths) -> list[str]:
@@ -204,16 +193,11 @@ def judge_relations(counts: Mapping[str, int], lengths: Lengths) -> list[str]:
     broken = []
     if counts["again"] != question:
         broken.append(f"the same chat has {question} prompt tokens, then {counts['again']}")
-    for name, what in (
-        ("longer", "a longer question"),
-        ("system", "a system message"),
-        ("turns", "earlier turns"),
-    ):
+    longer = {"longer": "a longer question", "system": "a system message", "turns": "earlier turns"}
+    for name, what in longer.items():
         if counts[name] <= question:
-            told = (
-                f"{what} of {_CHARACTERS} characters more: {counts[name]} prompt tokens, {question} without"
-            )
-            broken.append(f"{told}, expected more")
+            told = f"{what} ({_CHARACTERS} characters more): {counts[name]} prompt tokens"
+            broken.append(f"{told}, expected more than the {question} without")
     if lengths.question is not None and lengths.longer is not None:
         grown, expected = counts["longer"] - question, lengths.longer - lengths.question
         if abs(grown - expected) > SEAM:
