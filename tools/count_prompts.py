@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Count the prompts of a model profile's golden chats with the checkpoint's own tokenizer and template.
 
-Prints the section `template:` of the profile, or with --write puts the counts into the file. Run it with the interpreter of a release, so that
-the release's own transformers count:
+Prints the section `template:` of the profile, or with --write puts the counts into the file. Run it with the
+interpreter of a release, so that the release's own transformers count:
 
     /opt/sglang/current/venv/bin/python tools/count_prompts.py catalog/models/NAME.yml CHECKPOINT
 
@@ -78,7 +78,7 @@ def count(tokenizer: Any, chat: dict[str, Any], fields: dict[str, Any]) -> int |
 
 
 def write(path: Path, text: str, template: dict[str, Any]) -> None:
-    """Put the counts and ids where the file has others, in their order, and leave everything else as it is."""
+    """Put the counts and ids where the file has others, in their order, and leave the rest as it is."""
     before, heading, section = text.partition("\n  template:\n")
     counts = [chat["prompt_tokens"] for chat in template.get("chats") or []]
     wanted = iter([*counts, *(golden["ids"] for golden in template.get("tokenize") or [])])

@@ -172,9 +172,9 @@ def _limit(profile: ModelProfile) -> list[Case]:
     return [Case(label, wanted.prompt, wanted.max_tokens, profile.thinking_off, judge, ("length",))]
 
 
-def _conversations(profile: ModelProfile) -> list[Case]:
+def _roles(profile: ModelProfile) -> list[Case]:
     if not profile.protocol.conversations:
-        raise NotTested("the model profile has none")
+        raise NotTested("the model profile has no conversations")
     return [
         Case(
             one.name,
@@ -204,7 +204,7 @@ _CASES: Mapping[str, Callable[[ModelProfile], list[Case]]] = {
     "answers": _answers,
     "stop": _stop,
     "limit": _limit,
-    "conversations": _conversations,
+    "roles": _roles,
     "completion": _completion,
 }
 
@@ -310,7 +310,7 @@ def _write_down(check: Check, replies: Sequence[Reply], findings: list[tuple[str
     check.limits({"sound": len(replies)})
     merged = merge(findings, len(replies))
     for found in merged:
-        check.say(found.verdict, found.rule, f"{check.name}: {found.text}")
+        check.say(found.verdict, found.rule, found.text)
     if not merged:
         check.say("pass", "protocol", f"{len(replies)} of {len(replies)} replies as they must be")
 
@@ -330,7 +330,7 @@ def _names(check: Check, context: Context) -> None:
     outcomes = {"an unknown model": unknown, "n = 2": two}
     odd = [f"{asked}: {came}" for asked, came in outcomes.items() if came not in _SANE]
     for text in odd:
-        check.say("warn", "odd-request", f"names: {text}, expected an answer or a refusal (HTTP 4xx)")
+        check.say("warn", "odd-request", f"{text}, expected an answer or a refusal (HTTP 4xx)")
     if not odd:
         check.say("pass", "names", f"an unknown model is {unknown}, a request for two answers is {two}")
 
