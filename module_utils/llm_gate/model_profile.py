@@ -64,7 +64,7 @@ chats tests little, and `protocol` (protocol_data.py), whose defaults suit a lar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .chat import RESERVED_FIELDS
@@ -116,7 +116,10 @@ class Smoke:
 
 @dataclass(frozen=True)
 class ModelProfile:
-    """What the gate needs to know of a model. Times in seconds."""
+    """What the gate needs to know of a model. Times in seconds.
+
+    `most_concurrency` is the run's own: the load budget of a server that others use, None without one.
+    """
 
     served_name: str | None
     deadline_s: float
@@ -126,6 +129,16 @@ class ModelProfile:
     probes: ProbeData
     template: TemplateData
     protocol: ProtocolData
+    most_concurrency: int | None = None
+
+    def allowed(self, concurrencies: Sequence[int]) -> tuple[int, ...]:
+        """Those numbers of requests at a time that the load budget of the run allows, at least 1."""
+        most = self.most_concurrency
+        return tuple(c for c in concurrencies if most is None or c <= most) or (1,)
+
+    def at_a_time(self, wanted: int) -> int:
+        """So many requests at a time, or as many as the load budget allows."""
+        return wanted if self.most_concurrency is None else min(wanted, self.most_concurrency)
 
     @property
     def facts(self) -> tuple[Question, ...]:

@@ -229,7 +229,7 @@ def plan(profile: ModelProfile) -> list[Step]:
                 len(asks),
                 sum(ask.max_tokens for ask in asks),
                 sum(_tokens_of(ask) for ask in asks),
-                profile.protocol.concurrency,
+                profile.at_a_time(profile.protocol.concurrency),
             )
         )
     question = profile.smoke.arithmetic.prompt
@@ -255,7 +255,8 @@ def run(context: Context, notes: Notes) -> None:
 
 def _ask_cases(check: Check, context: Context, make: Callable[[ModelProfile], list[Case]]) -> None:
     cases = make(context.profile)
-    server, concurrency = context.identified(), context.profile.protocol.concurrency
+    server = context.identified()
+    concurrency = context.profile.at_a_time(context.profile.protocol.concurrency)
     of_kind = RawCompletions if check.name == "completion" else Chat
     chat = of_kind(context.client, server.model, context.tokens)
     replies = ask_all(chat, [ask for case in cases for ask in case.asks()], concurrency)

@@ -29,11 +29,12 @@ _CHARACTERS = 600
 def plan(profile: ModelProfile) -> list[Step]:
     """A request for each golden chat and text, and a few for the relations."""
     data = profile.template
+    at_a_time = profile.at_a_time(CONCURRENCY)
     prompts = sum(max(chat.prompt_tokens) for chat in data.chats)
     questions = relation_prompts(profile)
     words = sum(len(str(prompt)) // 3 for prompt in questions.values())
     return [
-        Step("chats", f"POST {PATH}, a token each", len(data.chats), len(data.chats), prompts, CONCURRENCY),
+        Step("chats", f"POST {PATH}, a token each", len(data.chats), len(data.chats), prompts, at_a_time),
         Step("tokenize", "POST /tokenize", len(data.tokenize), 0),
         Step(
             "relations",
@@ -41,7 +42,7 @@ def plan(profile: ModelProfile) -> list[Step]:
             len(questions) + 2,
             len(questions),
             words,
-            CONCURRENCY,
+            at_a_time,
         ),
     ]
 
@@ -89,7 +90,7 @@ def judge_chats(chats: Sequence[GoldenChat], counts: Mapping[str, int]) -> str:
 def _count_all(check: Check, context: Context, asks: Sequence[Ask]) -> dict[str, int]:
     """The prompt tokens of each chat; one without becomes evidence."""
     counts = {}
-    for reply in ask_all(context.chat(), asks, CONCURRENCY):
+    for reply in ask_all(context.chat(), asks, context.profile.at_a_time(CONCURRENCY)):
         count = _count(check, reply)
         if count is not None:
             counts[reply.ask.label] = count
