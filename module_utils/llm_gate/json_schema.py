@@ -162,9 +162,9 @@ _JUDGES: Mapping[str, Callable[[object, object, str], str]] = {
 
 
 def _known_type(value: object, path: str) -> str:
-    if value not in _TYPES:
+    if not isinstance(value, str) or value not in _TYPES:
         raise UsageError(f"{path} must be one of {', '.join(_TYPES)}, not {value!r}")
-    return str(value)
+    return value
 
 
 def _anything(value: object, path: str) -> object:

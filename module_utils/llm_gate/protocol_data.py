@@ -49,20 +49,20 @@ protocol:
     - name: system
       messages:
         - {role: system, content: The secret word is falcon.}
-        - {role: user, content: What is the secret word? Answer with this word only.}
+        - {role: user, content: "What is the secret word? Answer with this word only."}
       expect: falcon
       exact: false           # true: the content must be `expect` itself
       max_tokens: 32
     - name: developer
       messages:
         - {role: developer, content: The secret word is walnut.}
-        - {role: user, content: What is the secret word? Answer with this word only.}
+        - {role: user, content: "What is the secret word? Answer with this word only."}
       expect: walnut
     - name: turns
       messages:
         - {role: user, content: My name is Anna.}
         - {role: assistant, content: "Hello, Anna!"}
-        - {role: user, content: What is my name? Answer in one word.}
+        - {role: user, content: "What is my name? Answer in one word."}
       expect: Anna
   completion:                # /v1/completions, which no template wraps
     prompt: The capital of France is

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from .answers import holds_word, is_exactly
 from .asking import Reply
 from .chat import Answer, ToolCall
+from .hints import HINTS
 from .json_schema import equal, parse_json, violation
 from .protocol_data import Structured, Tools
 from .results import CheckVerdict
@@ -78,8 +79,11 @@ def judge_texts(answer: Answer) -> Iterator[Found]:
     ):
         findings = find_garbage(text)
         if findings:
+            # A loop trips many rules and may be NaN, so it goes first.
             first = min(findings, key=lambda finding: finding.rule not in LOOP_RULES)
-            yield fail(first.rule, f"garbage in the {where}: {first.evidence}")
+            kind = "loop" if first.rule in LOOP_RULES else "garbage"
+            rule = first.rule if first.rule in HINTS else kind
+            yield fail(rule, f"garbage in the {where}: {first.evidence} ({first.rule})")
         markup = call.search(text)
         if markup:
             yield fail("tool-text", f"{markup.group()!r} in the {where}: '{excerpt(text.strip(), 60)}'")

@@ -1,4 +1,4 @@
-"""The probes template and protocol against the stand-in: each fault of an API is found and named by its rule."""
+"""The probes template and protocol against the stand-in: each fault of an API is found by its rule."""
 
 from __future__ import annotations
 
@@ -85,16 +85,14 @@ def test_a_sound_server_passes(stand_in: StandIn, profile: dict[str, Any]) -> No
 
 def test_the_plan_is_kept_to(stand_in: StandIn, profile: dict[str, Any]) -> None:
     """Not more requests and tokens than planned, for each probe."""
-    profile["gate"]["template"] = GOLDEN
+    golden(stand_in, profile)
     lines = plan_lines(make_settings(url=stand_in.url, model_profile=profile, profile="full"))
     document = gate(stand_in, profile)
     for probe in document["probes"][1:]:
         (line,) = [line for line in lines if line.startswith(f"  {probe['id']}:")]
         requests, _prompt, completion, _seconds = map(int, re.findall(r"\d+", line))
-        # One look at the end whether the server lives.
-        assert requests <= probe["requests"] - 1 + 1 and probe["requests"] - 1 in (requests, requests - 1), (
-            line
-        )
+        # All of them but a second look at a lump; and one look at the end whether the server lives.
+        assert requests - 1 <= probe["requests"] - 1 <= requests
         assert 0 < probe["tokens"]["completion"] <= completion
     asked = [request.body for request in stand_in.requests if request.method == "POST"]
     assert {body.get("temperature", 0) for body in asked} == {0}
@@ -171,7 +169,7 @@ def calls(arguments: str, name: str = "get_weather") -> list[dict[str, str]]:
 FAULTS: dict[str, tuple[Callable[[dict[str, Any], Spoken], None], Found]] = {
     "think-tags-in-content": (
         when(
-            lambda body: is_streamed(body) and "chat_template_kwargs" in body,
+            lambda body: is_streamed(body) and "17*19" in str(body.get("messages")),
             content=lambda spoken: (
                 f"<think>\n{spoken.reasoning}</think>\n{spoken.content}"
                 if spoken.reasoning
@@ -218,7 +216,10 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any], Spoken], None], Found]] = {
     ),
     "calls-lost-when-streaming": (
         when(lambda body: asks_for_tools(body) and is_streamed(body), calls=[], finish_reason="stop"),
-        {("tools", "fail", rule) for rule in ("no-tool-call", "empty-at-stop", "finish-reason")},
+        {
+            ("tools", "fail", rule)
+            for rule in ("no-tool-call", "empty-at-stop", "no-content", "finish-reason")
+        },
     ),
     "arguments-not-json": (
         when(asks_for_tools, calls=calls("<city>Paris</city>")),
@@ -348,7 +349,7 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any], Spoken], None], Found]] = {
             lambda body: is_streamed(body) and "Japan" in str(body.get("messages")),
             content="Tokyo" + " a" * 60,
         ),
-        {("answers", "fail", "S3-token-loop")},
+        {("answers", "fail", "loop")},
     ),
     "raw-completion-wrong": (
         when(lambda body: "prompt" in body, content=" Lyon."),
@@ -370,9 +371,9 @@ def test_a_fault_is_found_by_its_rule(stand_in: StandIn, profile: dict[str, Any]
     stand_in.spoil, expected = FAULTS[fault]
     document = gate(stand_in, profile)
     assert bad(document, "protocol") == expected
-    for entry in document["probes"][2]["evidence"]:
-        if entry["verdict"] in ("fail", "warn"):
-            assert entry["hint"], entry["rule"]
+    blocks = any(verdict == "fail" for _check, verdict, _rule in expected)
+    assert (document["verdict"] == "fail") is blocks
+    assert document["probes"][2]["hint"] or not blocks
 
 
 def test_a_sound_refusal_of_odd_requests_passes(stand_in: StandIn, profile: dict[str, Any]) -> None:
@@ -567,7 +568,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "expect-breaks-the-schema": (
         {"protocol": {"schema": {"prompt": "x", "schema": {"type": "integer"}, "expect": "1"}}},
-        r"gate.protocol.schema.expect does not keep to gate.protocol.schema.schema: it is \"1\", not of type integer",
+        r"schema.expect does not keep to gate.protocol.schema.schema: it is \"1\", not of type integer",
     ),
     "call-of-no-tool": (
         {"protocol": {"tools": {"tools": list(WEATHER.tools), "prompt": "x", "call": {"name": "y"}}}},
@@ -646,7 +647,7 @@ def test_streamed_calls_are_put_together() -> None:
     ],
 )
 def test_a_malformed_call_is_refused(choice: dict[str, Any]) -> None:
-    with pytest.raises(Malformed, match="tool|name|index"):
+    with pytest.raises(Malformed, match=r"tool|name|index"):
         read_stream(stream_of(choice))
 
 
