@@ -59,6 +59,9 @@ gate:
   full:                      # what the run profiles full and soak take instead; any key of this section
     lengths: [1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64, 100, 500, 1536, 2001, 3072, 4096]
 ```
+
+Two more keys have a module each that documents them: `template` (template_data.py), which without golden
+chats tests little, and `protocol` (protocol_data.py), whose defaults suit a large chat model with tools.
 """
 
 from __future__ import annotations
@@ -70,7 +73,9 @@ from .chat import RESERVED_FIELDS
 from .defaults import GATE
 from .errors import UsageError
 from .probe_data import ProbeData, Question, read_question, take_probe_data
+from .protocol_data import ProtocolData, read_protocol
 from .section import NEEDED, Section, kind, optional, positive_integer, positive_number, text
+from .template_data import TemplateData, read_template
 
 # YAML reads a bare `on` as true, and the way into an Ansible module makes that a text.
 _SWITCHES: Mapping[object, str] = {
@@ -124,12 +129,18 @@ class ModelProfile:
     thinking: Thinking | None
     smoke: Smoke
     probes: ProbeData
+    template: TemplateData
+    protocol: ProtocolData
     most_concurrency: int | None = None
 
     def allowed(self, concurrencies: Sequence[int]) -> tuple[int, ...]:
         """Those numbers of requests at a time that the load budget of the run allows, at least 1."""
         most = self.most_concurrency
         return tuple(c for c in concurrencies if most is None or c <= most) or (1,)
+
+    def at_a_time(self, wanted: int) -> int:
+        """So many requests at a time, or as many as the load budget allows."""
+        return wanted if self.most_concurrency is None else min(wanted, self.most_concurrency)
 
     @property
     def facts(self) -> tuple[Question, ...]:
@@ -184,6 +195,8 @@ def _model_profile(document: object) -> ModelProfile:
         thinking=thinking,
         smoke=section.take("smoke", lambda value, path: _smoke(value, path, thinking is not None)),
         probes=take_probe_data(section),
+        template=section.take("template", read_template, {}),
+        protocol=section.take("protocol", read_protocol, {}),
     )
     section.close()
     return profile

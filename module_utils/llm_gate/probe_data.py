@@ -16,6 +16,7 @@ from .section import (
     NEEDED,
     Section,
     any_text,
+    boolean,
     each,
     kind,
     number,
@@ -184,7 +185,7 @@ def _expect(value: object, path: str) -> Mapping[str, Scalar]:
 
 def _kv_scales(value: object, path: str) -> KvScales:
     section = Section(value, path)
-    scales = KvScales(section.take("shipped", _boolean), section.take("otherwise", _warn_or_fail, "warn"))
+    scales = KvScales(section.take("shipped", boolean), section.take("otherwise", _warn_or_fail, "warn"))
     section.close()
     return scales
 
@@ -305,12 +306,6 @@ def _share(value: object, path: str) -> float:
     if share > 1:
         raise UsageError(f"{path} must not be above 1, it is a share")
     return share
-
-
-def _boolean(value: object, path: str) -> bool:
-    if not isinstance(value, bool):
-        raise UsageError(f"{path} must be true or false, not {value!r}")
-    return value
 
 
 def _warn_or_fail(value: object, path: str) -> str:
