@@ -75,9 +75,14 @@ def _copy(check: Check, context: Context, copy: Copy, length: int) -> None:
     )
 
 
-def copy_prompt(scorer: Scorer, copy: Copy, length: int) -> tuple[list[int], int | None]:
-    """A prompt of just so many tokens and where the judged words begin; None if the length is too small."""
-    words = random.SystemRandom().sample(copy.words, copy.count)
+def copy_prompt(
+    scorer: Scorer, copy: Copy, length: int, chooser: random.Random | None = None
+) -> tuple[list[int], int | None]:
+    """A prompt of just so many tokens and where the judged words begin; None if the length is too small.
+
+    `chooser` puts the words in order; without one the order is new each time.
+    """
+    words = (chooser or random.SystemRandom()).sample(copy.words, copy.count)
     listed = copy.separator.join(words)
     unjudged = copy.separator.join(words[:UNJUDGED_WORDS])
     head = scorer.tokenize(copy.head + listed + copy.after)
