@@ -1,7 +1,7 @@
 """The stored baseline: what a deployment measured that was proved right.
 
-A pass is one measurement, a baseline the merger of several. Both are JSON documents. The key says what must be
-the same for logprobs to be comparable; parallelism, backends and versions are no part of it, since they must
+A pass is one measurement, a baseline the merger of several. Both are JSON documents. The key says what must
+be the same for logprobs to be comparable; parallelism, backends and versions are no part of it, since they must
 not change answers: they are attributes, recorded and shown. Speed depends on the hardware and is kept beside
 it. Nothing outside the standard library is imported, so that a controller without `requests` can use this.
 """

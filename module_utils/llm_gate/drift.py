@@ -1,7 +1,7 @@
 """How far a measurement is from a baseline, and what that means. Pure functions.
 
-The statistics and their bars come from published comparisons of quantised models; `golden_data.Bars` holds the bars
-with their sources. A bar is never below a multiple of the baseline's own noise.
+The statistics come from published comparisons of quantised models; `golden_data.GoldenBars` holds the bars with
+their sources. A bar is never below a multiple of the baseline's own noise.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LARGE = 1.0
 
 @dataclass(frozen=True)
 class Drift:
-    """Differences of logprobs in nats: over all positions, and the signed change of each segment's mean NLL."""
+    """Differences of logprobs in nats: over all positions, and how each segment's mean NLL changed, signed."""
 
     positions: int
     trimmed_mean: float
@@ -81,7 +81,7 @@ def drift(reference: Sequence[Segment], measured: Sequence[Segment]) -> Drift:
 
 
 def confident_flips(reference: Segment, measured: Segment) -> list[float]:
-    """1 for every position where the likeliest token is another one although the reference was sure, else 0."""
+    """1 at each position where another token is the likeliest although the reference was sure, else 0."""
     rows = zip(reference.likeliest, reference.gaps, measured.likeliest, strict=True)
     return [float(gap > CONFIDENT and token != came) for token, gap, came in rows]
 
@@ -94,16 +94,14 @@ def texts_changed(reference: Sequence[Text], measured: Sequence[Text]) -> list[T
 def judge_drift(drift: Drift, noise: Noise, bars: GoldenBars, same_build: bool) -> list[Finding]:
     """Every bar that is broken.
 
-    With the same build (engine, backends, parallelism) the same numbers are expected but for noise, so that the
-    largest single difference decides as well. Another build may move single tokens: there it warns only.
+    With the same build (engine, backends, parallelism) the same numbers are expected but for noise, so that
+    the largest single difference decides as well. Another build may move single tokens: there it warns only.
     """
     largest_bar = max(bars.largest, bars.noise_warn * noise.largest)
     found = [
         _judge("trimmed_mean", "trimmed mean", drift.trimmed_mean, noise.trimmed_mean, bars),
         _judge("large_share", f"share above {LARGE:g} nat", drift.large_share, noise.large_share, bars),
-        _judge(
-            "confident_flips", "share of confident flips", drift.confident_flips, noise.confident_flips, bars
-        ),
+        _judge("confident_flips", "confident flips", drift.confident_flips, noise.confident_flips, bars),
         *(
             _judge("nll_change", f"NLL of {name}", change, noise.nll_change, bars)
             for name, change in drift.nll_changes.items()
@@ -114,7 +112,8 @@ def judge_drift(drift: Drift, noise: Noise, bars: GoldenBars, same_build: bool) 
         ),
     ]
     if drift.largest > largest_bar:
-        text = f"largest difference {drift.largest:.3f} nats in {drift.largest_in}, expected at most {largest_bar:.3g}"
+        text = f"largest difference {drift.largest:.3f} nats in {drift.largest_in}"
+        text = f"{text}, expected at most {largest_bar:.3g}"
         found.append(Finding("fail" if same_build else "warn", "largest", text))
     return [finding for finding in found if finding]
 
