@@ -1,9 +1,10 @@
 """The stored baseline: what a deployment measured that was proved right.
 
 A pass is one measurement, a baseline the merger of several. Both are JSON documents. The key says what must
-be the same for logprobs to be comparable; parallelism, backends and versions are no part of it, since they must
-not change answers: they are attributes, recorded and shown. Speed depends on the hardware and is kept beside
-it. Nothing outside the standard library is imported, so that a controller without `requests` can use this.
+be the same for logprobs to be comparable; parallelism, backends and versions are no part of it, since they
+must not change answers: they are attributes, recorded and shown. Speed depends on the hardware and is kept
+beside it. Nothing outside the standard library is imported, so that a controller without `requests` can use
+this.
 """
 
 from __future__ import annotations
@@ -168,6 +169,26 @@ class Stored:
     path: str
     sha256: str
     baseline: Baseline
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What the caller knows of a deployment that its server does not tell.
+
+    `baseline` was named and must fit; of `choice` the one that fits is taken, if there is one.
+    """
+
+    revision: str | None = None
+    hardware: Hardware | None = None
+    baseline: Stored | None = None
+    choice: tuple[Stored, ...] = ()
+
+    def baseline_for(self, server: Server | None) -> Stored | None:
+        """The baseline to compare with."""
+        if self.baseline is not None or server is None:
+            return self.baseline
+        running = key_of(server, self.revision)
+        return next((stored for stored in self.choice if stored.baseline.key == running), None)
 
 
 # The key.

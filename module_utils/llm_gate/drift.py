@@ -1,7 +1,7 @@
 """How far a measurement is from a baseline, and what that means. Pure functions.
 
-The statistics come from published comparisons of quantised models; `golden_data.GoldenBars` holds the bars with
-their sources. A bar is never below a multiple of the baseline's own noise.
+The statistics come from published comparisons of quantised models; `golden_data.GoldenBars` holds the bars
+with their sources. A bar is never below a multiple of the baseline's own noise.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LARGE = 1.0
 
 @dataclass(frozen=True)
 class Drift:
-    """Differences of logprobs in nats: over all positions, and how each segment's mean NLL changed, signed."""
+    """Differences of logprobs in nats: over all positions, and each segment's mean NLL's change, signed."""
 
     positions: int
     trimmed_mean: float

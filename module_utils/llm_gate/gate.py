@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from .baseline import Deployment
 from .chat import Tokens
 from .client import Client, Deadline, check_api_key, check_url
 from .document import Run, write_document
@@ -31,7 +32,7 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """What to test and how, checked. `baseline` names a stored baseline by file and SHA-256."""
+    """What to test and how, checked."""
 
     url: str
     model: str | None
@@ -39,7 +40,7 @@ class Settings:
     model_profile: ModelProfile
     deadline_s: float
     api_key: str | None
-    baseline: Mapping[str, str] | None
+    deployment: Deployment
 
     @property
     def wanted_model(self) -> str | None:
@@ -55,7 +56,7 @@ def make_settings(
     model_profile: object | None = None,
     deadline_s: float | None = None,
     api_key: str | None = None,
-    baseline: Mapping[str, str] | None = None,
+    deployment: Deployment | None = None,
 ) -> Settings:
     """Check everything that can be checked without sending anything. Raises UsageError."""
     if profile not in PROFILES:
@@ -68,7 +69,7 @@ def make_settings(
         model_profile=read_profile,
         deadline_s=read_profile.deadline_s if deadline_s is None else positive_number(deadline_s, "deadline"),
         api_key=None if api_key is None else check_api_key(api_key, "api_key"),
-        baseline=baseline,
+        deployment=deployment or Deployment(),
     )
 
 
@@ -146,6 +147,7 @@ def run_gate(settings: Settings, progress: Progress | None = None) -> dict[str, 
         wanted_model=settings.wanted_model,
         tokens=Tokens(),
         check_done=check_done,
+        deployment=settings.deployment,
     )
     asked = PROFILES[settings.profile]
     results: list[ProbeResult] = []
@@ -167,7 +169,7 @@ def run_gate(settings: Settings, progress: Progress | None = None) -> dict[str, 
         model=settings.wanted_model,
         profile=settings.profile,
         server=context.server,
-        baseline=settings.baseline,
+        baseline=settings.deployment.baseline_for(context.server),
         asked=asked,
         results=results,
         coverage=cover(asked, results, untested),

@@ -8,9 +8,6 @@ from dataclasses import dataclass, fields
 from .errors import UsageError
 from .section import Section, kind, number, positive_integer, positive_number
 
-# Scored after the second list of a copying task.
-COPY_SCORED = 128
-
 
 @dataclass(frozen=True)
 class GoldenBars:

@@ -67,6 +67,7 @@ from dataclasses import dataclass
 from .chat import RESERVED_FIELDS
 from .defaults import GATE
 from .errors import UsageError
+from .golden_data import GoldenBars, Throughput, read_golden_bars, read_throughput
 from .probe_data import ProbeData, Question, read_question, take_probe_data
 from .section import NEEDED, Section, kind, optional, positive_integer, positive_number, text
 
@@ -119,6 +120,8 @@ class ModelProfile:
     thinking: Thinking | None
     smoke: Smoke
     probes: ProbeData
+    golden: GoldenBars
+    throughput: Throughput
 
     @property
     def facts(self) -> tuple[Question, ...]:
@@ -157,6 +160,8 @@ def _model_profile(document: object) -> ModelProfile:
         thinking=thinking,
         smoke=section.take("smoke", lambda value, path: _smoke(value, path, thinking is not None)),
         probes=take_probe_data(section),
+        golden=section.take("golden", read_golden_bars, {}),
+        throughput=section.take("throughput", read_throughput, {}),
     )
     section.close()
     return profile

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
+from .baseline import Deployment
 from .chat import Chat, Tokens
 from .client import Client
 from .errors import HttpStatus, NanLogits, NotTested, RequestFailed
@@ -44,6 +45,7 @@ class Context:
     tokens: Tokens
     check_done: Callable[[str, str], None]
     server: Server | None = None
+    deployment: Deployment = field(default_factory=Deployment)
     _scorer: Scorer | None = None
 
     def chat(self) -> Chat:

@@ -24,6 +24,6 @@ _NUMERIC = ("identity", "nan_scan", "lengths", "rescore", "prefix_cache", "concu
 PROFILES: dict[str, tuple[str, ...]] = {
     # The founding questions alone, until the shipped model profiles hold what the numeric probes ask about.
     "quick": ("smoke",),
-    "full": ("smoke", *_NUMERIC),
-    "soak": ("smoke", *_NUMERIC),
+    "full": ("smoke", *_NUMERIC, "golden", "throughput"),
+    "soak": ("smoke", *_NUMERIC, "golden", "throughput"),
 }

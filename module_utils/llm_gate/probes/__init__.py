@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from ..probe import Probe
-from . import concurrency, identity, lengths, long_copy, nan_scan, prefix_cache, rescore, smoke
+from . import (
+    concurrency,
+    golden,
+    identity,
+    lengths,
+    long_copy,
+    nan_scan,
+    prefix_cache,
+    rescore,
+    smoke,
+    throughput,
+)
 
 PROBES: dict[str, Probe] = {
     probe.id: probe
@@ -16,5 +27,7 @@ PROBES: dict[str, Probe] = {
         prefix_cache.PROBE,
         concurrency.PROBE,
         long_copy.PROBE,
+        golden.PROBE,
+        throughput.PROBE,
     )
 }
