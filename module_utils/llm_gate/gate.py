@@ -62,12 +62,13 @@ def make_settings(
     if profile not in PROFILES:
         raise UsageError(f"profile: must be one of {', '.join(PROFILES)}, not {profile!r}")
     read_profile = read_model_profile(model_profile)
+    usual_s = read_profile.deadline_s + (read_profile.soak.seconds if profile == "soak" else 0)
     return Settings(
         url=check_url(url),
         model=model or None,
         profile=profile,
         model_profile=read_profile,
-        deadline_s=read_profile.deadline_s if deadline_s is None else positive_number(deadline_s, "deadline"),
+        deadline_s=usual_s if deadline_s is None else positive_number(deadline_s, "deadline"),
         api_key=None if api_key is None else check_api_key(api_key, "api_key"),
         deployment=deployment or Deployment(),
     )

@@ -25,5 +25,5 @@ PROFILES: dict[str, tuple[str, ...]] = {
     # The founding questions alone, until the shipped model profiles hold what the numeric probes ask about.
     "quick": ("smoke",),
     "full": ("smoke", *_NUMERIC, "golden", "throughput"),
-    "soak": ("smoke", *_NUMERIC, "golden", "throughput"),
+    "soak": ("smoke", *_NUMERIC, "golden", "throughput", "soak"),
 }

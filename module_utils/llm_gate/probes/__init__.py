@@ -13,6 +13,7 @@ from . import (
     prefix_cache,
     rescore,
     smoke,
+    soak,
     throughput,
 )
 
@@ -29,5 +30,6 @@ PROBES: dict[str, Probe] = {
         long_copy.PROBE,
         golden.PROBE,
         throughput.PROBE,
+        soak.PROBE,
     )
 }
