@@ -40,8 +40,8 @@ GATE: dict[str, object] = {
     "soak": {
         "tasks": [
             {
-                "prompt": "Add the whole numbers from 1 to 150 one at a time and write a line with the running "
-                f"total for each.{RESULT}",
+                "prompt": "Add the whole numbers from 1 to 150 one at a time and write a line with the "
+                f"running total for each.{RESULT}",
                 "expect": "11325",
             },
             {
@@ -55,13 +55,13 @@ GATE: dict[str, object] = {
                 "expect": "111",
             },
             {
-                "prompt": "Write the first 60 Fibonacci numbers, which begin with 1 and 1, a numbered line each, "
-                f"and tell the last.{RESULT}",
+                "prompt": "Write the first 60 Fibonacci numbers, which begin with 1 and 1, a numbered line "
+                f"each, and tell the last.{RESULT}",
                 "expect": "1548008755920",
             },
             {
-                "prompt": "Write the squares of 1 to 60, each on a line with the sum of all so far, and tell the "
-                f"last sum.{RESULT}",
+                "prompt": "Write the squares of 1 to 60, each on a line with the sum of all so far, and tell "
+                f"the last sum.{RESULT}",
                 "expect": "73810",
             },
             {

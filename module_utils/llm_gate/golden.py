@@ -14,7 +14,7 @@ from .errors import Malformed
 from .golden_texts import TEXTS
 from .model_profile import ModelProfile
 from .probe import Context
-from .probe_data import MOST_SCORED
+from .probe_data import MOST_SCORED, Copy
 from .scoring import Scorer, fresh_key
 
 TEXT_TOKENS = 256
@@ -22,6 +22,8 @@ TEXT_TOKENS = 256
 SEED = 20260307
 FACTS = 4
 STORY_TOKENS = 64
+# Longer contexts are the long_copy probe's; here they would cost more time than all else.
+MOST_COPIED = 8192
 # Tokens of each request that keeps a server busy beside the measurement.
 COMPANY_TOKENS = 64
 
@@ -47,11 +49,16 @@ def scripts(context: Context) -> list[Script]:
         counting = data.counting
         made.append(_after(scorer, "counting", counting.prefix, counting.up_to(counting.to)))
     if data.copy is not None:
-        for length in context.fitting(data.copy.lengths):
+        for length in context.fitting(copy_lengths(data.copy)):
             ids, first = copy_prompt(scorer, data.copy, length, random.Random(SEED))
             if first is not None:
                 made.append(Script(f"copy_{length}", "copy", tuple(ids), max(first, len(ids) - SCORED)))
     return [script for script in made if len(script.ids) > script.first]
+
+
+def copy_lengths(copy: Copy | None) -> tuple[int, ...]:
+    """The lengths of the copying task that a baseline holds."""
+    return tuple(length for length in copy.lengths if length <= MOST_COPIED) if copy else ()
 
 
 def _after(scorer: Scorer, name: str, prefix: str, text: str) -> Script:

@@ -8,8 +8,8 @@ _BACKEND_HINT = (
     "https://github.com/flashinfer-ai/flashinfer/issues/2577 https://github.com/sgl-project/sglang/issues/24321"
 )
 _DRIFT = (
-    "Other numbers than the proved deployment gave: another checkpoint or a damaged one, a wrong scale, another backend "
-    "or build. Compare the checkpoint's hashes, then the attributes of the baseline, then another "
+    "Other numbers than the proved deployment gave: another or a damaged checkpoint, a wrong scale, another "
+    "backend or build. Compare the checkpoint's hashes, then the attributes of the baseline, then another "
     "--fp4-gemm-backend and --moe-runner-backend."
 )
 HINTS: dict[str, str] = {
@@ -72,26 +72,26 @@ HINTS: dict[str, str] = {
     "https://github.com/local-inference-lab/rtx6kpro/issues/72",
     "copy-nll": "Far context is lost: unscaled FP8 KV, position scaling, or attention beyond some length. "
     "Compare --kv-cache-dtype bf16. https://github.com/vllm-project/vllm/issues/47827",
-    "golden-stale": "A baseline proves something for its own deployment only: checkpoint, quantisation, KV cache and "
-    "speculation are its key.",
+    "golden-stale": "A baseline proves something for its own deployment only: checkpoint, quantisation, KV "
+    "cache and speculation are its key.",
     "golden-trimmed-mean": _DRIFT,
     "golden-large-share": _DRIFT,
     "golden-confident-flips": _DRIFT,
     "golden-nll-change": _DRIFT,
     "golden-largest": _DRIFT,
-    "golden-copy-nll-change": "Far context is heard less well than it was: unscaled FP8 KV, position scaling, or "
-    "another attention backend. Compare --kv-cache-dtype bf16. "
+    "golden-copy-nll-change": "Far context is heard less well than it was: unscaled FP8 KV, position scaling, "
+    "or another attention backend. Compare --kv-cache-dtype bf16. "
     "https://github.com/vllm-project/vllm/issues/47827",
-    "golden-texts": "Greedy texts change at near ties when kernels change; look at the logprobs of the same probe.",
-    "speed": "Slower than it was on this hardware: look at clocks and power cap, at other load on the GPUs, at CUDA "
-    "graphs and at the acceptance length.",
-    "suspiciously-fast": "Work may be skipped: empty experts, early ends, or a loop whose drafts are all accepted. "
+    "golden-texts": "Greedy texts change at near ties when kernels change: look at the logprobs beside them.",
+    "speed": "Slower than it was on this hardware: look at clocks and power cap, other load on the GPUs, "
+    "CUDA graphs and the acceptance length.",
+    "suspiciously-fast": "Work may be skipped: empty experts, early ends, a loop whose drafts are all right. "
     "Compare without speculation.",
-    "ramp": "Requests together are slower than fewer were: batches that no CUDA graph was captured for run eagerly. "
+    "ramp": "Requests together are slower than fewer: batches without a captured CUDA graph run eagerly. "
     "Look at --cuda-graph-max-bs.",
     "soak-garbage": "Right at first and garbage later: KV cache, speculation, or a rare NaN. Compare with "
     "--kv-cache-dtype bf16 and without speculation. https://github.com/vllm-project/vllm/issues/47087",
-    "soak-empty": "Answers that end without content: a think block that never closed, or the reasoning parser. "
+    "soak-empty": "Answers end without content: a think block that never closed, or the reasoning parser. "
     "https://github.com/joninco/rtx6kpro/blob/master/models/ds4f-empty-think/README.md",
     "soak-wrong": "Wrong results at the end of long answers: unscaled FP8 KV shows there first. Compare "
     "--kv-cache-dtype bf16. https://github.com/NVIDIA/TensorRT-LLM/issues/16916",

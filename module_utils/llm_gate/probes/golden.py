@@ -25,7 +25,7 @@ def plan(profile: ModelProfile) -> list[Step]:
     """What a baseline of this profile asks again; one made with another profile may ask other things."""
     data = profile.probes
     known = len(data.anchors) + int(data.counting is not None)
-    copies = data.copy.lengths if data.copy else ()
+    copies = golden.copy_lengths(data.copy)
     scored = len(TEXTS) + known + len(copies)
     prompt = len(TEXTS) * golden.TEXT_TOKENS + known * MOST_SCORED + sum(copies)
     texts = golden.prompts(profile)

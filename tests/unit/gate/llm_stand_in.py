@@ -191,9 +191,9 @@ def kind_of(body: dict[str, Any]) -> str:
         return "logprobs"
     if body.get("stream"):
         return "throughput"
-    if "OK" in body["messages"][0]["content"]:
+    if "OK" in body["messages"][-1]["content"]:
         return "answer"
-    if body["messages"][0]["content"] in FACTS:
+    if body["messages"][-1]["content"] in FACTS:
         return "fact"
     return "thinking" if body.get("chat_template_kwargs", {}).get("enable_thinking") else "arithmetic"
 
@@ -266,7 +266,7 @@ class StandIn:
         if request.path == "/v1/chat/completions":
             kind = kind_of(request.body)
             if kind == "fact" and kind not in self.chat:
-                return json_reply(completion(FACTS[request.body["messages"][0]["content"]]))
+                return json_reply(completion(FACTS[request.body["messages"][-1]["content"]]))
             return self.chat[kind]
         return json_reply({"detail": "Not Found"}, 404)
 
