@@ -79,7 +79,7 @@ HINTS: dict[str, str] = {
     "golden-confident-flips": _DRIFT,
     "golden-nll-change": _DRIFT,
     "golden-largest": _DRIFT,
-    "golden-copy-nll-change": "Far context is heard less well than it was: unscaled FP8 KV, position scaling, "
+    "golden-copy-nll-change": "Far context is heard less well than it was: unscaled FP8 KV, position scaling "
     "or another attention backend. Compare --kv-cache-dtype bf16. "
     "https://github.com/vllm-project/vllm/issues/47827",
     "golden-texts": "Greedy texts change at near ties when kernels change: look at the logprobs beside them.",
