@@ -146,7 +146,7 @@ def _same_place(one: Speed, other: Speed) -> bool:
 def _median_speed(same: Sequence[Speed]) -> Speed:
     def middle(read: Callable[[Speed], float | None]) -> float | None:
         values = [value for value in map(read, same) if value is not None]
-        return round(median(values), DIGITS) if values else None
+        return float(f"{median(values):.6g}") if values else None
 
     concurrencies = sorted(set.intersection(*(set(one.output_throughput) for one in same)))
     return Speed(
