@@ -25,9 +25,11 @@ from ..results import CheckVerdict, Notes
 from ..soak_data import Soak, SoakBars
 from ..text import Finding, excerpt, find_garbage
 
-# Characters of a window; half of each is looked at again in the next. A loop needs some room to show.
+# Characters of a window, and from the end of one to that of the next: the detector looks for loops at the end
+# of a text, and a loop needs some room to show.
 WINDOW = 1500
-# Of so many answers at most one stays unnamed in the evidence.
+STRIDE = 500
+# Answers with garbage that the evidence names.
 SHOWN = 3
 
 
@@ -243,9 +245,9 @@ def judge_soak(told: Sequence[Told], bars: SoakBars) -> list[tuple[CheckVerdict,
 
 
 def find_in_windows(text: str) -> list[Finding]:
-    """What the detector says of the first bad window of a text; windows overlap by half."""
-    for start in range(0, max(1, len(text) - WINDOW // 2), WINDOW // 2):
-        found = find_garbage(text[start : start + WINDOW])
+    """What the detector says of the first bad window of a text."""
+    for end in range(STRIDE, len(text) + STRIDE, STRIDE):
+        found = find_garbage(text[max(0, end - WINDOW) : end])
         if found:
             return found
     return []
