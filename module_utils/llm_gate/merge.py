@@ -33,7 +33,7 @@ from .baseline import (
 from .drift import drift, judge_drift, texts_changed
 from .errors import UsageError
 from .files import write_atomically
-from .golden_data import GoldenBars
+from .golden_data import GoldenBars, SpeedBars
 
 # Fewer say nothing about noise.
 LEAST_PASSES = 2
@@ -97,6 +97,19 @@ def changes(stored: Baseline, fresh: Baseline, bars: GoldenBars | None = None) -
         told.append("other prompts for greedy texts")
     elif len(texts_changed(stored.texts, fresh.texts)) > noise.texts_changed:
         told.append(f"{len(texts_changed(stored.texts, fresh.texts))} greedy texts are others")
+    return [*told, *speed_changes(stored, fresh, SpeedBars())]
+
+
+def speed_changes(stored: Baseline, fresh: Baseline, bars: SpeedBars) -> list[str]:
+    """Hardware that is new, and hardware on which one request is faster or slower by more than a warning."""
+    told = []
+    for speed in fresh.speeds:
+        known = stored.speed_on(speed.hardware, speed.tp_size)
+        shown = f"speed on {speed.hardware}: {speed.tokens_per_second:.1f} tokens/s"
+        if speed.hardware is not None and known is None:
+            told.append(f"{shown}, not known before")
+        elif known and not bars.warn <= speed.tokens_per_second / known.tokens_per_second <= 1 / bars.warn:
+            told.append(f"{shown}, before {known.tokens_per_second:.1f}")
     return told
 
 
