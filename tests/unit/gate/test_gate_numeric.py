@@ -28,7 +28,8 @@ SCHEMA = json.loads(
         encoding="utf-8"
     )
 )
-FULL = ("smoke", "identity", "nan_scan", "lengths", "rescore", "prefix_cache", "concurrency", "long_copy")
+# Without a baseline there is nothing to compare with; what a talker answers has tests of its own.
+FULL = tuple(probe for probe in PROFILES["full"] if probe not in {"golden", "template", "protocol"})
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +74,7 @@ def test_a_sound_server_passes_everything(stand_in: StandIn, profile: dict[str, 
     document = gate(stand_in, profile)
     assert document["verdict"] == "pass", table_lines(document)
     assert list(verdicts(document)) == list(FULL)
-    assert document["probes"][-1]["tokens"]["prompt"] == 1300
+    assert document["probes"][-2]["tokens"]["prompt"] == 1300
     assert stand_in.toy.most_scored <= 512
 
 
@@ -355,7 +356,7 @@ def test_what_cannot_be_scored_stands_in_the_coverage_and_the_rest_is_tested(
     assert document["verdict"] == "pass", table_lines(document)
     for probe in ("nan_scan", "lengths", "rescore"):
         assert why in reason(document, probe)
-    assert list(verdicts(document)) == ["smoke", "identity", "prefix_cache", "concurrency"]
+    assert list(verdicts(document)) == ["smoke", "identity", "prefix_cache", "concurrency", "throughput"]
     assert not [request for request in stand_in.asked("/generate") if request.body.get("return_logprob")]
 
 
@@ -433,12 +434,12 @@ def test_the_plan_of_a_big_model_up_to_32k_positions() -> None:
     document = {"served_name": "Qwen3.5-397B", "gate": gate_section}
     lines = plan_lines(make_settings(url="http://node:30000", model_profile=document, profile="full"))
     budgets = [line for line in lines if "prompt tokens" in line]
-    assert [line.split(":")[0].strip() for line in budgets[:-1]] == list(FULL)
+    assert [line.split(":")[0].strip() for line in budgets[:-1]] == list(PROFILES["full"])
     assert (
         "long_copy: at most 6 requests, 57344 prompt tokens and 6 completion tokens, about 14 s" in budgets[7]
     )
     prompt_tokens, seconds = int(budgets[-1].split()[4]), int(budgets[-1].split()[-2])
-    assert 150_000 < prompt_tokens < 180_000
+    assert 180_000 < prompt_tokens < 220_000
     assert 60 < seconds < 180
 
 
