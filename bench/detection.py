@@ -275,12 +275,22 @@ def read_report(report: Mapping[str, Any], seconds: float) -> GateRun:
     return GateRun(report["verdict"], probes, reasons[0] if reasons else "", seconds)
 
 
-def record_baseline(gate: Gate, url: str, path: Path) -> None:
-    """Record a baseline of a sound server with the gate's own command line. Raises BenchError."""
-    command = [sys.executable, "-m", "llm_gate", "--url", url, "--model-profile", str(gate.model_profile)]
-    done = _call([*command, "--record-baseline", str(path)], 600.0)
-    if done.returncode != 0 or not path.is_file():
-        raise BenchError(f"no baseline was recorded (exit {done.returncode}): {done.stderr.strip()[-500:]}")
+def record_pass(gate: Gate, url: str, path: Path, beside: int) -> None:
+    """Record one pass of a baseline of a sound server, beside so many other requests. Raises BenchError."""
+    with tempfile.TemporaryDirectory(prefix="detection-") as folder:
+        command = gate.command(url, Path(folder), with_baseline=False)
+        done = _call([*command, "--record", str(path), "--beside", str(beside)], gate.deadline_s + GRACE_S)
+    if done.returncode != 0:
+        told = done.stderr.strip()[-500:]
+        raise BenchError(f"no pass of a baseline was recorded (exit {done.returncode}): {told}")
+
+
+def merge_passes(passes: Sequence[Path], baseline: Path) -> None:
+    """Make a baseline of passes. Raises BenchError."""
+    command = [sys.executable, "-m", "llm_gate.merge", "--out", str(baseline), *map(str, passes)]
+    done = _call(command, GRACE_S)
+    if done.returncode != 0 or not baseline.is_file():
+        raise BenchError(f"no baseline was made (exit {done.returncode}): {done.stderr.strip()[-500:]}")
 
 
 # --- measuring -----------------------------------------------------------------------------------
@@ -314,6 +324,17 @@ class Bench:
                 with running(launch, self.good) as engine:
                     while todo and engine.lives():
                         self._measure_row(engine, todo.pop(0))
+
+    def record(self, baseline: Path) -> None:
+        """Record a baseline of the sound server: five passes, one beside load, two after a new start."""
+        passes = []
+        for besides in ((0, 0, 8), (0, 0)):
+            with running(self.launch, self.good) as engine:
+                for beside in besides:
+                    passes.append(self.folder / f"pass-{len(passes) + 1}.json")
+                    record_pass(self.gate, engine.url, passes[-1], beside)
+                    self.say(f"baseline: pass {len(passes)} of 5")
+        merge_passes(passes, baseline)
 
     def _missing(self, row: Row) -> list[str]:
         return self.results.missing(row, self.columns, self.label)
@@ -663,10 +684,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bench = make_bench(options)
         refuse_busy(options.port + 1)
         bench.label = engine_version(bench.launch.python)
-        if options.record_baseline:
-            with running(bench.launch, bench.good) as engine:
-                assert bench.gate.baseline is not None
-                record_baseline(bench.gate, engine.url, bench.gate.baseline)
+        if options.record_baseline and bench.gate.baseline is not None:
+            bench.record(bench.gate.baseline)
         if options.again:
             forget(bench.results, chosen, bench.columns, bench.label)
         if not options.no_rows:
