@@ -61,7 +61,7 @@ gate:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .chat import RESERVED_FIELDS
@@ -111,7 +111,10 @@ class Smoke:
 
 @dataclass(frozen=True)
 class ModelProfile:
-    """What the gate needs to know of a model. Times in seconds."""
+    """What the gate needs to know of a model. Times in seconds.
+
+    `most_concurrency` is the run's own: the load budget of a server that others use, None without one.
+    """
 
     served_name: str | None
     deadline_s: float
@@ -119,6 +122,12 @@ class ModelProfile:
     thinking: Thinking | None
     smoke: Smoke
     probes: ProbeData
+    most_concurrency: int | None = None
+
+    def allowed(self, concurrencies: Sequence[int]) -> tuple[int, ...]:
+        """Those numbers of requests at a time that the load budget of the run allows, at least 1."""
+        most = self.most_concurrency
+        return tuple(c for c in concurrencies if most is None or c <= most) or (1,)
 
     @property
     def facts(self) -> tuple[Question, ...]:

@@ -68,9 +68,10 @@ class Ladder:
 def plan(profile: ModelProfile) -> list[Step]:
     """A rung for each concurrency: questions, some prose with them, and the prose's logprobs."""
     data = profile.probes
+    rungs = profile.allowed(data.concurrency)
     steps = []
-    for concurrency in data.concurrency:
-        questions, texts = sizes(concurrency, len(profile.facts), concurrency == data.concurrency[0])
+    for concurrency in rungs:
+        questions, texts = sizes(concurrency, len(profile.facts), concurrency == rungs[0])
         facts = _facts(profile, concurrency, questions)
         tokens = min(TEXT_TOKENS, data.continuation_tokens)
         asked = f"{questions} questions by POST {PATH}, {texts} texts of {tokens} tokens"
@@ -90,11 +91,16 @@ def sizes(concurrency: int, facts: int, first: bool) -> tuple[int, int]:
 def run(context: Context, notes: Notes) -> None:
     """Climb the rungs; each is held against the first, then acceptance over all."""
     ladder = Ladder()
+    wanted, profile = context.profile.probes.concurrency, context.profile
+    rungs = profile.allowed(wanted)
     checks: dict[str, Callable[[Check, Context], None]] = {
-        f"c{concurrency}": partial(_climb, ladder=ladder, concurrency=concurrency)
-        for concurrency in context.profile.probes.concurrency
+        f"c{concurrency}": partial(_climb, ladder=ladder, concurrency=concurrency) for concurrency in rungs
     }
     run_checks(context, notes, {**checks, "acceptance": partial(_acceptance, rungs=ladder.rungs)})
+    if wanted[-1] > rungs[-1]:
+        budget = f"the load budget allows {profile.most_concurrency} requests at a time"
+        text = f"concurrency {rungs[-1] + 1} to {wanted[-1]} not tested: {budget}"
+        Check("load", notes).say("skipped", "not-tested", text)
 
 
 def _climb(check: Check, context: Context, ladder: Ladder, concurrency: int) -> None:
