@@ -103,9 +103,13 @@ class Scorer(ABC):
                 self._filler += self.tokenize(self._filler_text, goes_on=bool(self._filler))
         return self._filler[:tokens]
 
-    def nonce(self, then: str = ". ") -> list[int]:
-        """The ids of a random number and what comes after it: a prompt that begins so is in no cache."""
-        return self.tokenize(f"{secrets.randbelow(10**NONCE_DIGITS):0{NONCE_DIGITS}}{then}")
+    def nonce(self, then: str = ". ", goes_on: bool = False) -> list[int]:
+        """The ids of a random number and what comes after it: a prompt that begins so is in no cache.
+
+        Its first few tokens may be: those of the tokenizer's own, and the first digits of another nonce.
+        """
+        digits = f"{secrets.randbelow(10**NONCE_DIGITS):0{NONCE_DIGITS}}"
+        return self.tokenize(f"{digits}{then}", goes_on)
 
     def honours_namespaces(self) -> bool:
         """Whether a cache key of a request's own keeps it from the cache of others, tried out.
