@@ -495,7 +495,16 @@ def table(rows: Sequence[Row], results: Results, engine: str) -> str:
         shown = " | ".join(_code(cell) for cell in cells(row))
         lines.append(f"| {_escape(row.name)}: {_escape(row.summary)}{link} | {shown} |")
     lines += ["", *summary(rows, results, engine), "", *clean_summary(results, engine)]
-    return "\n".join(lines)
+    return "\n".join([*lines, *mixed(rows, results, engine)])
+
+
+def mixed(rows: Sequence[Row], results: Results, engine: str) -> list[str]:
+    """A warning if the cells come from different versions of the gate."""
+    names = {row.name for row in rows}
+    cells = [cell for cell in results.cells.values() if cell.engine == engine and cell.row in names]
+    versions = {cell.gate for cell in cells}
+    told = "The cells come from {} versions of the gate or of its profile: measure the older ones `--again`."
+    return ["", told.format(len(versions))] if len(versions) > 1 else []
 
 
 def _code(cell: Cell | None) -> str:

@@ -143,6 +143,15 @@ def test_the_table_tells_caught_missed_and_unmeasured(tmp_path: Path) -> None:
     assert lines[-1] == "No clean runs were made."
 
 
+def test_cells_of_different_gates_are_told(tmp_path: Path) -> None:
+    rows = all_rows(other_model=False)
+    results = Results(tmp_path / "cells.jsonl")
+    results.add(CELL)
+    assert "versions of the gate" not in table(rows, results, ENGINE)
+    results.add(replace(CELL, column=HEALTH, gate="def"))
+    assert "come from 2 versions of the gate" in table(rows, results, ENGINE)
+
+
 def test_false_alarms_are_counted_and_named(tmp_path: Path) -> None:
     results = Results(tmp_path / "cells.jsonl")
     for number, (verdict, how) in enumerate([("pass", "alone"), ("warn", "beside load"), ("fail", "alone")]):
