@@ -72,7 +72,10 @@ class Engine:
         """Put other weights of the same shape into the running server. Raises BenchError."""
         point_at(self.launch.served / self.launch.name, weights)
         body = {"model_path": self.launch.name, "flush_cache": True}
-        status, text = ask(f"{self.url}/update_weights_from_disk", body, 120.0)
+        try:
+            status, text = ask(f"{self.url}/update_weights_from_disk", body, 120.0)
+        except OSError as error:
+            raise BenchError(f"the server did not take the weights {weights}: {error}") from None
         if status != 200 or not json.loads(text).get("success"):
             raise BenchError(f"the server did not take the weights {weights}: HTTP {status}: {text[:300]}")
 

@@ -142,11 +142,13 @@ class Refusal:
 class Wire:
     """How replies to requests for tokens travel.
 
-    `hang` stops after the headers or in the middle until the client gives up; `drip_s` waits before every
-    byte; `lump` sends a stream at once when it is complete; after `dies_after` requests nobody listens.
+    `hang` stops after the headers or in the middle until the client gives up, from the request `hang_from` on;
+    `drip_s` waits before every byte; `lump` sends a stream at once when it is complete; after `dies_after`
+    requests nobody listens.
     """
 
     hang: Literal["", "headers", "middle"] = ""
+    hang_from: int = 1
     drip_s: float = 0.0
     lump: bool = False
     dies_after: int | None = None
@@ -649,12 +651,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, data: bytes, status: int, kind: str, asked: Asked) -> None:
         wire = self.server.fault.wire if asked.generates else Wire()
+        hang = wire.hang if asked.number >= wire.hang_from else ""
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        if wire.hang:
-            self.wfile.write(data[: len(data) // 2] if wire.hang == "middle" else b"")
+        if hang:
+            self.wfile.write(data[: len(data) // 2] if hang == "middle" else b"")
             self._hang()
         elif wire.drip_s:
             for byte in data:
@@ -667,17 +670,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_stream(self, pieces: Iterator[bytes], asked: Asked) -> None:
         wire = self.server.fault.wire
+        hang = wire.hang if asked.number >= wire.hang_from else ""
         if wire.lump:
             pieces = iter([b"".join(pieces)])
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream; charset=utf-8")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        if wire.hang == "headers":
+        if hang == "headers":
             self._hang()
             return
         for number, piece in enumerate(pieces):
-            if wire.hang == "middle" and number == 3:
+            if hang == "middle" and number == 3:
                 self._hang()
                 return
             for part in [piece[i : i + 1] for i in range(len(piece))] if wire.drip_s else [piece]:

@@ -639,7 +639,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "noise_0.3",
         "logprobs off by 0.3 nat: a scale slightly wrong",
-        f"{FLASHINFER}/issues/2708",
+        f"{SGLANG}/issues/25790",
         logprob=noise(0.3),
     ),
     # Parsers and templates.
@@ -757,9 +757,15 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault("torn_stream", "streams that break off", OPENAI, events=torn),
     Fault("one_lump", "streams in one piece", OPENAI, wire=Wire(lump=True)),
-    Fault("hang_headers", "silence after the headers", f"{SGLANG}/issues/19761", wire=Wire(hang="headers")),
-    Fault("hang_middle", "silence in mid-reply", f"{SGLANG}/issues/19761", wire=Wire(hang="middle")),
-    Fault("slow_drip", "a byte in 0.2 s", f"{SGLANG}/issues/19761", wire=Wire(drip_s=0.2)),
+    Fault("hang_headers", "silence after the headers", f"{SGLANG}/issues/22779", wire=Wire(hang="headers")),
+    Fault("hang_middle", "silence in mid-reply", f"{SGLANG}/issues/22779", wire=Wire(hang="middle")),
+    Fault(
+        "hang_late",
+        "silence from the 80th request on",
+        f"{SGLANG}/issues/22779",
+        wire=Wire(hang="headers", hang_from=80),
+    ),
+    Fault("slow_drip", "a byte in 0.2 s", f"{SGLANG}/issues/22779", wire=Wire(drip_s=0.2)),
     Fault("dies", "the server is gone after 20 requests", f"{SGLANG}/issues/14046", wire=Wire(dies_after=20)),
     # The wrong server.
     Fault(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import requests
-from fault_proxy import CHAT, GENERATE, NO_FAULT, Answer, Asked, Fault, FaultProxy
+from fault_proxy import CHAT, GENERATE, NO_FAULT, Answer, Asked, Fault, FaultProxy, Wire
 from faults import FAR_ANSWER, FAR_PROMPT, FAULTS, MANY, by_name
 from upstream import CALL, REASONING, TEXT, Asker, completion, generated, usage
 
@@ -491,6 +491,14 @@ def test_a_reply_hangs(asker: Asker, fault: str, least: int, fields: dict[str, A
             came += piece
     assert bool(came) == bool(least)
     assert requests.get(f"{proxy.url}/health", timeout=1).status_code == 200
+
+
+def test_replies_hang_from_some_request_on(asker: Asker) -> None:
+    proxy = asker.proxy(Fault("test", "", "", wire=Wire(hang="headers", hang_from=3)))
+    for _ in "12":
+        assert asker.post(proxy.url, CHAT, chat()).status_code == 200
+    with pytest.raises(requests.ConnectionError):
+        asker.post(proxy.url, CHAT, chat(), timeout=0.2)
 
 
 def test_a_reply_drips(asker: Asker) -> None:
