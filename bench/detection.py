@@ -691,8 +691,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("\n".join(f"{row.name:32} {row.summary}" for row in chosen))
             return 0
         bench = make_bench(options)
-        refuse_busy(options.port + 1)
         bench.label = engine_version(bench.launch.python)
+        refuse_busy(options.port + 1)
         if options.record_baseline and bench.gate.baseline is not None:
             bench.record(bench.gate.baseline)
         if options.again:

@@ -142,9 +142,9 @@ class Refusal:
 class Wire:
     """How replies to requests for tokens travel.
 
-    `hang` stops after the headers or in the middle until the client gives up, from the request `hang_from` on;
-    `drip_s` waits before every byte; `lump` sends a stream at once when it is complete; after `dies_after`
-    requests nobody listens.
+    `hang` stops after the headers or in the middle until the client gives up, beginning with the request
+    `hang_from`; `drip_s` waits before every byte; `lump` sends a stream at once when it is complete; after
+    `dies_after` requests nobody listens.
     """
 
     hang: Literal["", "headers", "middle"] = ""
