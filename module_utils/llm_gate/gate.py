@@ -75,7 +75,7 @@ def make_settings(
     """
     if profile not in PROFILES:
         raise UsageError(f"profile: must be one of {', '.join(PROFILES)}, not {profile!r}")
-    read_profile = read_model_profile(model_profile)
+    read_profile = read_model_profile(model_profile, thorough=profile != "quick")
     if most_concurrency is not None:
         most_concurrency = positive_integer(most_concurrency, "most_concurrency")
         read_profile = replace(read_profile, most_concurrency=most_concurrency)

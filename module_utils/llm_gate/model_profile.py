@@ -56,6 +56,8 @@ gate:
   concurrency: [1, 2, 3, 5, 9, 17]
   bars: {regret_large_share: 0.02}   # any of probe_data.Bars; a mixture of experts needs this one
   speed: {prefill: 2500, decode: 60}   # tokens per second, for the seconds in the plan only
+  full:                      # what the run profiles full and soak take instead; any key of this section
+    lengths: [1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64, 100, 500, 1536, 2001, 3072, 4096]
 ```
 """
 
@@ -143,14 +145,30 @@ class ModelProfile:
         return self.thinking.off if self.thinking else {}
 
 
-def read_model_profile(document: object | None) -> ModelProfile:
-    """Check the gate's part of a model profile; None takes the defaults. Raises UsageError with the key."""
+def read_model_profile(document: object | None, thorough: bool = False) -> ModelProfile:
+    """Check the gate's part of a model profile; None takes the defaults. Raises UsageError with the key.
+
+    A thorough run takes what `full` says instead. Both are checked whichever is wanted.
+    """
     if document is None:
         document = {"gate": GATE}
     try:
-        return _model_profile(document)
+        return [_model_profile(each) for each in _quick_and_full(document)][thorough]
     except UsageError as error:
         raise UsageError(f"model profile: {error}") from None
+
+
+def _quick_and_full(document: object) -> tuple[object, object]:
+    """The document without `gate.full`, and with what that says in its place."""
+    gate = document.get("gate") if isinstance(document, Mapping) else None
+    if not isinstance(gate, Mapping) or "full" not in gate:
+        return document, document
+    more = gate["full"]
+    if not isinstance(more, Mapping):
+        raise UsageError(f"gate.full must be a mapping, not {kind(more)}")
+    quick = {key: value for key, value in gate.items() if key != "full"}
+    assert isinstance(document, Mapping)
+    return {**document, "gate": quick}, {**document, "gate": {**quick, **more}}
 
 
 def _model_profile(document: object) -> ModelProfile:
