@@ -129,7 +129,9 @@ class Scorer(ABC):
         try:
             reply = self._offered(self._path, body)
         except HttpStatus as error:
-            if may_be_nan(error) and self._answers_without(body):
+            # A status that comes now and then says nothing about logprobs; it stays the error that it is.
+            is_nan = may_be_nan(error) and self._answers(self._without_logprobs(body))
+            if is_nan and not self._answers(body):
                 raise NanLogits(NAN_STATUS.format(error.status), max(1, len(ids) - first)) from None
             raise
         return self._read_scored(reply, ids, first)
@@ -151,9 +153,9 @@ class Scorer(ABC):
     @abstractmethod
     def _read_scored(self, reply: Mapping[str, object], ids: Sequence[int], first: int) -> Scored: ...
 
-    def _answers_without(self, body: Mapping[str, object]) -> bool:
+    def _answers(self, body: Mapping[str, object]) -> bool:
         try:
-            self.client.post(self._path, self._without_logprobs(body))
+            self.client.post(self._path, body)
         except HttpStatus:
             return False
         return True

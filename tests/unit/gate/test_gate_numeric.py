@@ -122,6 +122,20 @@ def test_nan_at_some_positions_is_named_and_ends_the_run(
     assert reason(document, "lengths") == "nan_scan failed, so that later evidence would mean nothing"
 
 
+def test_a_500_that_comes_now_and_then_is_an_error_and_not_nan(
+    stand_in: StandIn, profile: dict[str, Any]
+) -> None:
+    def reply(handler: Any) -> None:
+        asked = stand_in.asked("/generate")
+        status, made = stand_in.toy.answer_generate(asked[-1].body)
+        (json_reply({}, 500) if len(asked) == 3 else json_reply(made, status))(handler)
+
+    stand_in.pages["/generate"] = reply
+    document = gate(stand_in, profile)
+    assert document["verdict"] == "error"
+    assert [entry["rule"] for entry in evidence(document, "nan_scan", "scan")] == ["http-status"]
+
+
 def test_a_500_that_comes_without_logprobs_too_is_an_error_and_not_nan(
     stand_in: StandIn, profile: dict[str, Any]
 ) -> None:
@@ -203,6 +217,13 @@ def test_a_damaged_cache_is_found(stand_in: StandIn, profile: dict[str, Any], na
     document = gate(stand_in, profile)
     assert {"lengths", "prefix_cache"} <= bad(document).keys()
     assert bad(document)["prefix_cache"] == ["hit"]
+
+
+def test_a_wrong_token_after_a_hit_is_found(stand_in: StandIn, profile: dict[str, Any]) -> None:
+    stand_in.toy.fault = lambda at: at.phase == "decode" and at.cached == at.position - 1 == 192
+    document = gate(stand_in, profile)
+    assert bad(document) == {"prefix_cache": ["replay"]}
+    assert "the same prompt again goes on in another way: after 193 tokens 'wrong" in document["summary"]
 
 
 def test_an_answer_wrong_only_when_asked_again_is_found(stand_in: StandIn, profile: dict[str, Any]) -> None:
