@@ -314,7 +314,11 @@ class Bench:
 
     def measure(self, rows: Sequence[Row]) -> None:
         """Fill in every missing cell of these rows, one server for all rows that are started alike."""
-        for kv_dtype, group in groupby(rows, key=lambda row: row.kv_dtype):
+
+        def launched(row: Row) -> str:
+            return row.kv_dtype
+
+        for kv_dtype, group in groupby(sorted(rows, key=launched), key=launched):
             todo = [row for row in group if self._missing(row)]
             if not todo:
                 continue
@@ -327,7 +331,7 @@ class Bench:
 
     def record(self, baseline: Path) -> None:
         """Record a baseline of the sound server: five passes, one beside load, two after a new start."""
-        passes = []
+        passes: list[Path] = []
         for besides in ((0, 0, 8), (0, 0)):
             with running(self.launch, self.good) as engine:
                 for beside in besides:
@@ -596,7 +600,7 @@ def parser() -> argparse.ArgumentParser:
         help="another sound checkpoint of the same shape and tokenizer, the wrong model",
     )
     add("--baseline", type=Path, metavar="FILE", help="a recorded baseline of the model")
-    add("--record-baseline", action="store_true", help="record one first, into the folder of --work")
+    add("--record-baseline", action="store_true", help="record one first in --work, if none is there")
     add(
         "--rows",
         action="append",
@@ -693,8 +697,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bench = make_bench(options)
         bench.label = engine_version(bench.launch.python)
         refuse_busy(options.port + 1)
-        if options.record_baseline and bench.gate.baseline is not None:
-            bench.record(bench.gate.baseline)
+        baseline = bench.gate.baseline
+        if options.record_baseline and baseline is not None and not baseline.exists():
+            bench.record(baseline)
         if options.again:
             forget(bench.results, chosen, bench.columns, bench.label)
         if not options.no_rows:
