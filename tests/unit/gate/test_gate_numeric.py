@@ -16,7 +16,7 @@ from llm_gate.errors import UsageError
 from llm_gate.gate import make_settings, plan_lines, run_gate
 from llm_gate.model_profile import read_model_profile
 from llm_gate.neutral import filler
-from llm_gate.probe_data import Bars, KvScales
+from llm_gate.probe_data import Bars, KvScales, read_question
 from llm_gate.probes.concurrency import Text, Told, judge_acceptance, judge_answers, judge_texts
 from llm_gate.probes.identity import judge_kv_scales, judge_settings
 from llm_gate.profiles import PROFILES
@@ -580,6 +580,18 @@ def test_answers_are_held_against_those_given_alone(
     now: list[bool], alone: list[bool], verdicts_: list[str]
 ) -> None:
     assert [verdict for verdict, _rule, _text in judge_answers(told(now), told(alone), Bars())] == verdicts_
+
+
+def test_one_silent_answer_is_a_fault() -> None:
+    fact = read_question({"prompt": "What?", "expect": "that"}, "fact", 32)
+    alone = [Told(fact, "that", True)] * 30
+    now = [*alone[1:], Told(fact, "", False, silent=True)]
+    (found,) = judge_answers(now, alone, Bars())
+    assert found[:2] == ("fail", "empty-at-stop")
+    assert found[2].startswith("1 of 30 answers are empty")
+    # The token limit may cut an answer off before its first word.
+    cut = [*alone[1:], Told(fact, "", False)]
+    assert [verdict for verdict, *_rest in judge_answers(cut, alone, Bars())] == ["warn"]
 
 
 def test_a_loop_that_the_model_makes_alone_is_no_fault_of_batches() -> None:
