@@ -55,6 +55,8 @@ WEIGHT_FAULTS = (
     *("nan", "inf_norm", "scale_neg", "scale_x1000", "scale_all_x64", "scale_x16", "scale_x8"),
     *("k_x0.5", "k_x0.25", "v_x0.25", "v_x4", "kv_noise_0.8", "kv_noise_1.2"),
 )
+# Weights that are not broken: the model under test, and another one.
+GOOD, OTHER = "good", "other"
 KV_FAULTS = ("kv_small", "kv_big")
 
 
@@ -65,7 +67,7 @@ class Row:
     name: str
     kind: str
     summary: str
-    weights: str = "good"
+    weights: str = GOOD
     kv_dtype: str = ""
     fault: str = "none"
     sound: bool = False
@@ -85,7 +87,7 @@ def all_rows(other_model: bool) -> list[Row]:
         for fault in FAULTS
     ]
     if other_model:
-        rows.append(Row("other-model", "wrong model", "a sound model of the right name", weights="other"))
+        rows.append(Row("other-model", "wrong model", "a sound model of the right name", weights=OTHER))
     return rows
 
 
@@ -315,17 +317,17 @@ class Bench:
     def measure(self, rows: Sequence[Row]) -> None:
         """Fill in every missing cell of these rows, one server for all rows that are started alike."""
 
-        def launched(row: Row) -> str:
-            return row.kv_dtype
+        def launched(row: Row) -> tuple[str, bool]:
+            return row.kv_dtype, row.weights == OTHER
 
-        for kv_dtype, group in groupby(sorted(rows, key=launched), key=launched):
+        for (kv_dtype, is_other), group in groupby(sorted(rows, key=launched), key=launched):
             todo = [row for row in group if self._missing(row)]
-            if not todo:
-                continue
             launch = self.launch_with({"kv_cache_dtype": kv_dtype} if kv_dtype else {})
+            # The other model has a tokenizer of its own, so that its weights alone would not do.
+            base = self.weights(OTHER if is_other else GOOD)
             while todo:
                 # NaN can end a server: the next rows get a new one.
-                with running(launch, self.good) as engine:
+                with running(launch, base) as engine:
                     while todo and engine.lives():
                         self._measure_row(engine, todo.pop(0))
 
@@ -345,14 +347,16 @@ class Bench:
 
     def _measure_row(self, engine: Engine, row: Row) -> None:
         columns = self._missing(row)
-        engine.load(self.weights(row.weights))
+        has_own_weights = row.weights not in (GOOD, OTHER)
+        if has_own_weights:
+            engine.load(self.weights(row.weights))
         for group in ((HEALTH,), (HEALTH_GENERATE,), (SMOKE, GATE), (GATE_BASELINE,)):
             wanted = [column for column in group if column in columns]
             # Each check meets a fresh proxy, since some faults count requests.
             if wanted:
                 with FaultProxy(engine.url, self.fault(row), self.proxy_port, self.seed) as proxy:
                     self._ask(proxy.url, row, wanted)
-        if row.weights != "good" and engine.lives():
+        if has_own_weights and engine.lives():
             engine.load(self.good)
 
     def fault(self, row: Row) -> Any:
@@ -421,9 +425,9 @@ class Bench:
 
     def weights(self, name: str) -> Path:
         """The folder of a variant of the checkpoint, made at its first use."""
-        if name == "good":
+        if name == GOOD:
             return self.good
-        if name == "other":
+        if name == OTHER:
             assert self.other is not None
             return self.other
         folder = self.folder / "weights" / name
@@ -597,7 +601,7 @@ def parser() -> argparse.ArgumentParser:
         "--other-model",
         type=Path,
         metavar="DIR",
-        help="another sound checkpoint of the same shape and tokenizer, the wrong model",
+        help="another sound checkpoint of the same architecture, the wrong model",
     )
     add("--baseline", type=Path, metavar="FILE", help="a recorded baseline of the model")
     add("--record-baseline", action="store_true", help="record one first in --work, if none is there")

@@ -198,11 +198,13 @@ class NoGate(Gate):
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """A bench whose servers only take note."""
     starts: list[Mapping[str, Any]] = []
+    bases: list[str] = []
     loaded: list[str] = []
 
     @contextmanager
     def no_server(launch: Launch, weights: Path) -> Iterator[NoEngine]:
         starts.append(launch.options)
+        bases.append(weights.name)
         yield NoEngine(loaded, lives_for=100)
 
     monkeypatch.setattr(detection, "running", no_server)
@@ -220,7 +222,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
         say=lambda line: None,
         label=ENGINE,
     )
-    made.starts, made.loaded = starts, loaded  # type: ignore[attr-defined]
+    made.starts, made.loaded, made.bases = starts, loaded, bases  # type: ignore[attr-defined]
     return made
 
 
@@ -245,6 +247,13 @@ def test_rows_of_one_launch_share_a_server(bench: Bench) -> None:
         {"device": "cpu"},
         {"device": "cpu", "kv_cache_dtype": "fp8_e4m3"},
     ]
+
+
+def test_the_wrong_model_has_a_server_of_its_own_and_its_own_tokenizer(bench: Bench) -> None:
+    bench.measure(select(all_rows(other_model=True), ["other-model", "sound", "weights:nan"]))
+    assert bench.bases == ["good", "other"]  # type: ignore[attr-defined]
+    assert bench.loaded == ["nan", "good"]  # type: ignore[attr-defined]
+    assert "other-model" not in [row.name for row in all_rows(other_model=False)]
 
 
 def test_a_dead_server_is_started_anew_and_no_row_is_lost(
