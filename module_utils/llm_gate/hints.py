@@ -59,6 +59,9 @@ HINTS: dict[str, str] = {
     "--disable-cuda-graph. https://github.com/local-inference-lab/rtx6kpro/issues/63",
     "low-logprob": "The server doubts its own text: numerics are broken on the way to it. Compare another "
     "backend.",
+    "replay": "After a hit in the prefix cache one row is left to compute, and comes out wrong: the kernels "
+    "for a single row (MoE tiles, attention). Compare --disable-radix-cache. "
+    "https://github.com/sgl-project/sglang/pull/29633",
     "repeat": "Right at first and wrong when asked again: the prefix cache. Compare "
     "--disable-radix-cache. https://github.com/jundot/omlx/issues/2255",
     "batch-answer": "Wrong only beside other requests: CUDA graphs, expert balance, or speculation with "
