@@ -34,8 +34,8 @@ LOOP_RULES = frozenset(
 _SEPARATOR_LINE = re.compile(r"[ \t]*[-=_*#~+.|:/<>\u2500-\u257f \t]{3,120}")
 # Characters that people repeat: to draw lines, bars and leaders, in numbers and encoded data.
 _DRAWN = re.compile(r"[A-Za-z0-9\s=_*#~+./:<>|\\^%&@'`,\"\xb7\u2010-\u2027\u2500-\u25ff-]")
-# The borders of a table's cells are no words.
-_BORDERS = frozenset("|,;\u2502\u2503\u2551")
+# The borders of a table's cells and the quotes of a list's items are no words.
+_BORDERS = frozenset("|,;'\"\u2502\u2503\u2551")
 _TOKEN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|\w+|([^\w\s])\1*")
 _WHOLE_LOOP = re.compile(r"(\D{1,16}?)\1{7,}")
 # Control tokens of the usual chat formats and tokenizers. None of them belongs in a text for people:
@@ -45,6 +45,7 @@ _SPECIAL_TOKEN = re.compile(
     r"<\|[^|<>\s]{1,40}\|>|<\uff5c[^\uff5c\n]{1,40}\uff5c>|<(?:unk|pad|bos|eos|sop|eop|mask)>|\[(?:gMASK|UNK|PAD|CLS|SEP)\]"
     r"|<(?:start|end)_of_(?:turn|image|sentence)>|\[/?INST\]|<</?SYS>>|<0x[0-9A-Fa-f]{2}>|<extra_id_\d+>"
 )
+_HTML_END = re.compile(r"</(?!s>)[a-z]{1,10}>")
 # Left in the text when no reasoning parser took the reasoning out. https://github.com/sgl-project/sglang/issues/22242
 _THINK_TAG = re.compile(r"</?think(?:ing)?>")
 
@@ -185,9 +186,10 @@ def _tails(text: str) -> Iterator[tuple[int, int]]:
 
 def _special_tokens(text: str) -> Iterator[Finding]:
     leaked = Counter(match.group() for match in _SPECIAL_TOKEN.finditer(text))
-    # <s>...</s> is also HTML for struck-out text, so only an unpaired one counts.
+    # <s>...</s> is also HTML for struck-out text, so only an unpaired one counts, but for one in HTML that a
+    # token limit cut.
     unpaired = text.count("</s>") - text.count("<s>")
-    if unpaired:
+    if unpaired and not (unpaired == -1 and _HTML_END.search(text)):
         leaked["</s>" if unpaired > 0 else "<s>"] = abs(unpaired)
     tags = Counter(match.group() for match in _THINK_TAG.finditer(text))
     if tags:
@@ -321,7 +323,9 @@ def _scripts(window: str, tokens: Sequence[str]) -> Iterator[Finding]:
     changes = [{one, two} for one, two in pairs if one != two]
     odd = sum(change not in _NAMES_IN_EAST_ASIA for change in changes)
     if len(window) >= 200 and pairs and (odd >= 0.06 * len(pairs) or len(changes) >= 0.20 * len(pairs)):
-        yield Finding("S9-script-switch", f"{len(changes)} of {len(pairs)} neighbouring letters change script")
+        yield Finding(
+            "S9-script-switch", f"{len(changes)} of {len(pairs)} neighbouring letters change script"
+        )
     words = [script for token in tokens if (script := _script(token[0]))]
     jumps = sum(one != two for one, two in pairwise(words))
     if len(words) >= 30 and len(set(words)) >= 4 and jumps / len(words) >= 0.25:

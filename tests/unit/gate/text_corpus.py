@@ -11,9 +11,8 @@ import json
 import random
 import string
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-FILES = Path(__file__).parents[2] / "data" / "text"
+from llm_gate.neutral import WORDS
 
 Valid = Callable[[random.Random], str]
 # Given the randomness and about how many tokens are wanted.
@@ -23,7 +22,7 @@ Garbage = Callable[[random.Random, int], str]
 _LISTS: dict[str, tuple[tuple[str, ...], str]] = {
     "english": (
         (
-            "The keeper/A young engineer/My neighbour/The old captain/Nobody here/The night nurse/Our teacher",
+            "The keeper/A young engineer/My neighbour/The old captain/The night nurse/Our teacher",
             "repaired the pump/wrote a long letter/counted the boats/forgot the key/measured the wall/sang",
             "beside the harbour/in the narrow kitchen/under the bridge/at the station/near the mill",
             "before sunrise/after the storm/on a cold Tuesday/while it rained/in spring/twice that week",
@@ -158,13 +157,6 @@ _LISTS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
 }
 LANGUAGES = tuple(_LISTS)
-_NAMES = "rows columns weights biases scores masks heads tokens pages blocks tiles lanes".split()
-_WORDS = (
-    "apple river stone garden window silver horse paper music winter bottle castle forest mirror button "
-    "candle island ladder market needle orange pencil rabbit saddle tunnel valley wagon yellow anchor basket "
-    "camera desert engine feather guitar hammer jacket kettle lemon mountain ocean pepper rocket shadow "
-    "temple umbrella violin whistle bridge circle dragon flower harbor insect jungle knight lantern magnet"
-).split()
 
 
 def sentence(source: random.Random, language: str) -> str:
@@ -190,7 +182,7 @@ def _lines(line: Callable[[random.Random, int], str], count: int = 60, joint: st
 
 
 def _python(source: random.Random, number: int) -> str:
-    name, factor = source.choice(_NAMES), source.randint(2, 99)
+    name, factor = source.choice(WORDS), source.randint(2, 99)
     return (
         f'def scale_{name}_{number}(values, factor={factor}):\n    """Scale {name} by {factor}."""\n'
         f"    if not values:\n        raise ValueError('no {name} given')\n"
@@ -199,9 +191,9 @@ def _python(source: random.Random, number: int) -> str:
 
 
 def _cuda(source: random.Random, number: int) -> str:
-    name, size = source.choice(_NAMES), 2 ** source.randint(4, 10)
+    name, size = source.choice(WORDS), 2 ** source.randint(4, 10)
     return (
-        f"// {'-' * 70}\ntemplate <int kSize>\n__global__ void add_{name}_{number}(const float* __restrict__ a, "
+        f"// {'-' * 70}\ntemplate <int kSize>\n__global__ void add_{name}_{number}(const float* a, "
         f"float* out, int n) {{\n  __shared__ float tile[{size}];\n"
         "  int index = blockIdx.x * blockDim.x + threadIdx.x;\n"
         f"  if (index < n) {{\n    tile[threadIdx.x] = a[index];\n    __syncthreads();\n"
@@ -211,71 +203,82 @@ def _cuda(source: random.Random, number: int) -> str:
 
 def _json(source: random.Random) -> str:
     items = [
-        {"id": number, "name": source.choice(_WORDS), "ready": source.random() < 0.5, "load": source.random()}
+        {"id": number, "name": source.choice(WORDS), "ready": source.random() < 0.5, "load": source.random()}
         for number in range(40)
     ]
     return json.dumps({"nodes": items, "error": None}, indent=source.choice((None, 2, 4)))
 
 
 def _javascript(source: random.Random, number: int) -> str:
-    name = source.choice(_WORDS)
+    name = source.choice(WORDS)
     return (
         f"export const {name}{number} = async (input = {{}}) => {{\n"
-        f"  const {{ {name}, ...rest }} = input;\n  return rest ? [{name}, {source.randint(0, 999)}] : null;\n}};\n"
+        f"  const {{ {name}, ...rest }} = input;\n  return rest ? [{name}, {number * 7}] : 0;\n}};\n"
     )
 
 
 def _css(source: random.Random, number: int) -> str:
     colour = f"#{source.randrange(16**6):06x}"
-    return f".{source.choice(_WORDS)}-{number} {{\n  color: {colour};\n  padding: {number % 9}px 0 0 4px;\n}}"
+    return f".{source.choice(WORDS)}-{number} {{\n  color: {colour};\n  padding: {number % 9}px 0 0 4px;\n}}"
 
 
 def _html(source: random.Random, number: int) -> str:
-    word = source.choice(_WORDS)
-    return f'<tr class="row"><td>{number}</td><td><a href="/{word}">{word.title()}</a></td><td><s>9</s></td></tr>'
+    word = source.choice(WORDS)
+    link = f'<a href="/{word}">{word.title()}</a>'
+    return f'<tr class="row"><td>{number}</td><td>{link}</td><td><s>9</s></td></tr>'
 
 
 def _xml(source: random.Random, number: int) -> str:
-    return f'  <node id="{number}"><name>{source.choice(_WORDS)}</name><load unit="%">{source.random():.2f}</load></node>'
+    load = f'<load unit="%">{source.random():.2f}</load>'
+    return f'  <node id="{number}"><name>{source.choice(WORDS)}</name>{load}</node>'
 
 
 def _yaml(source: random.Random, number: int) -> str:
-    name = source.choice(_WORDS)
-    return f"- name: install {name}\n  when: {name}_{number} is defined\n  loop: [{number}, {number * 7 % 31}]"
+    name = source.choice(WORDS)
+    return (
+        f"- name: install {name}\n  when: {name}_{number} is defined\n  loop: [{number}, {number * 7 % 31}]"
+    )
 
 
 def _markdown(source: random.Random) -> str:
-    parts = [f"# {source.choice(_WORDS).title()}\n"]
+    parts = [f"# {source.choice(WORDS).title()}\n"]
     for number in range(8):
-        parts.append(f"## {number + 1}. {source.choice(_WORDS).title()}\n\n{sentence(source, 'english')}\n")
-        parts.append("\n".join(f"- **{word}**: {sentence(source, 'english')}" for word in source.sample(_WORDS, 4)))
-        parts.append(f"\n> {sentence(source, 'english')}\n\n```sh\nmake {source.choice(_WORDS)}\n```\n\n---\n")
+        parts.append(f"## {number + 1}. {source.choice(WORDS).title()}\n\n{sentence(source, 'english')}\n")
+        parts.append(
+            "\n".join(f"- **{word}**: {sentence(source, 'english')}" for word in source.sample(WORDS, 4))
+        )
+        parts.append(f"\n> {sentence(source, 'english')}\n\n```sh\nmake {source.choice(WORDS)}\n```\n\n---\n")
     return "\n".join(parts)
 
 
 def _shell(source: random.Random, number: int) -> str:
-    word = source.choice(_WORDS)
-    return f'if [ ! -f "$HOME/{word}.{number}" ]; then\n  curl -fsSL "$url/{word}" | tar -xz -C /tmp || exit {number}\nfi'
+    word = source.choice(WORDS)
+    fetch = f'curl -fsSL "$url/{word}" | tar -xz -C /tmp || exit {number}'
+    return f'if [ ! -f "$HOME/{word}.{number}" ]; then\n  {fetch}\nfi'
 
 
 def _sql(source: random.Random, number: int) -> str:
-    one, two = source.sample(_WORDS, 2)
-    return f"INSERT INTO {one} (id, {two}, made) VALUES ({number}, '{two}', NOW() - INTERVAL '{number} days');"
+    one, two = source.sample(WORDS, 2)
+    return (
+        f"INSERT INTO {one} (id, {two}, made) VALUES ({number}, '{two}', NOW() - INTERVAL '{number} days');"
+    )
 
 
 def _log(source: random.Random, number: int) -> str:
     level = source.choice(("INFO", "WARNING", "DEBUG"))
-    return f"2026-03-01 12:{number:02}:07,{source.randint(0, 999):03} {level:<8} worker-{number % 4} {source.choice(_WORDS)}: {source.random():.4f} s"
+    moment = f"2026-03-01 12:{number:02}:07,{source.randint(0, 999):03}"
+    return f"{moment} {level:<8} worker-{number % 4} {source.choice(WORDS)}: {source.random():.4f} s"
 
 
 def _diff(source: random.Random, number: int) -> str:
-    word = source.choice(_WORDS)
+    word = source.choice(WORDS)
     return f"@@ -{number},3 +{number},3 @@\n context {word}\n-{word} = {number}\n+{word} = {number * 3}"
 
 
 def _latex(source: random.Random, number: int) -> str:
     a, b = source.randint(2, 99), source.randint(2, 99)
-    return rf"\begin{{align}} \frac{{{a}x^2 + {b}x}}{{{number + 1}}} &= \sum_{{i=1}}^{{{b}}} \alpha_i \cdot {a}^{{i}} \\ \end{{align}}"
+    left = rf"\frac{{{a}x^2 + {b}x}}{{{number + 1}}}"
+    return rf"\begin{{align}} {left} &= \sum_{{i=1}}^{{{b}}} \alpha_i \cdot {a}^{{i}} \\ \end{{align}}"
 
 
 def _arithmetic(source: random.Random, _number: int) -> str:
@@ -286,19 +289,26 @@ def _arithmetic(source: random.Random, _number: int) -> str:
 def _reasoning(source: random.Random) -> str:
     steps = []
     for _ in range(14):
-        steps.append(source.choice(("Okay, let me think.", "Wait,", "Hmm.", "So", "Let me check:", "Actually,")))
+        steps.append(
+            source.choice(("Okay, let me think.", "Wait,", "Hmm.", "So", "Let me check:", "Actually,"))
+        )
         steps.append(_arithmetic(source, 0) + ".")
         steps.append(sentence(source, "english"))
     return "\n\n".join(" ".join(steps[start : start + 3]) for start in range(0, len(steps), 3))
 
 
 def _table(source: random.Random) -> str:
-    rows = [f"| {word:<12} | {source.randint(0, 9999):>6} | {source.random():>8.3f} |" for word in source.sample(_WORDS, 25)]
-    return "\n".join([f"| {'name':<12} | {'count':>6} | {'share':>8} |", "|--------------|-------:|---------:|", *rows])
+    rows = [
+        f"| {word:<12} | {source.randint(0, 9999):>6} | {source.random():>8.3f} |"
+        for word in source.sample(WORDS, 25)
+    ]
+    return "\n".join(
+        [f"| {'name':<12} | {'count':>6} | {'share':>8} |", "|--------------|-------:|---------:|", *rows]
+    )
 
 
 def _box_table(source: random.Random) -> str:
-    rows = [f"│ {word:<10} │ {source.randint(0, 99999):>8} │" for word in source.sample(_WORDS, 20)]
+    rows = [f"│ {word:<10} │ {source.randint(0, 99999):>8} │" for word in source.sample(WORDS, 20)]
     return "\n".join(["┌────────────┬──────────┐", *rows, "└────────────┴──────────┘"])
 
 
@@ -309,14 +319,15 @@ def _separators(source: random.Random) -> str:
 
 def _emoji(source: random.Random) -> str:
     faces = "😀😅🎉🚀🔥🌊🌲🍎📦🧭🛠✅❌⭐👍🏽👩‍💻🇩🇪🇰🇷"
+    whole = faces[:13]
     return "\n".join(
-        f"{source.choice(faces[:13])} {sentence(source, 'english')} {source.choice(faces)}{source.choice(faces[:13])}"
+        f"{source.choice(whole)} {sentence(source, 'english')} {source.choice(faces)}{source.choice(whole)}"
         for _ in range(25)
     )
 
 
 def _poem(source: random.Random) -> str:
-    refrain = f"O {source.choice(_WORDS)}, o {source.choice(_WORDS)},\nthe tide comes in again."
+    refrain = f"O {source.choice(WORDS)}, o {source.choice(WORDS)},\nthe tide comes in again."
     verses = ["\n".join(sentence(source, "english").rstrip(".") + "," for _ in range(4)) for _ in range(6)]
     return f"\n\n{refrain}\n\n".join(verses)
 
@@ -326,7 +337,8 @@ def _bottles(source: random.Random) -> str:
     start = source.randint(30, 99)
     return "\n".join(
         f"{n} green bottles hanging on the wall,\n{n} green bottles hanging on the wall,\n"
-        f"And if one green bottle should accidentally fall,\nThere'd be {n - 1} green bottles hanging on the wall.\n"
+        f"And if one green bottle should accidentally fall,\n"
+        f"There'd be {n - 1} green bottles hanging on the wall.\n"
         for n in range(start, start - 12, -1)
     )
 
@@ -347,8 +359,18 @@ def _translations(source: random.Random) -> str:
 
 def _glossary(source: random.Random) -> str:
     """Words of one script explained in another."""
-    pairs = (("水", "water"), ("山", "mountain"), ("먹다", "to eat"), ("дом", "house"), ("كتاب", "book"), ("पानी", "water"))
-    return "\n".join(f"{number}. {one} ({other}): {sentence(source, 'english')}" for number, (one, other) in enumerate(source.choices(pairs, k=25), 1))
+    pairs = (
+        ("水", "water"),
+        ("山", "mountain"),
+        ("먹다", "to eat"),
+        ("дом", "house"),
+        ("كتاب", "book"),
+        ("पानी", "water"),
+    )
+    return "\n".join(
+        f"{number}. {one} ({other}): {sentence(source, 'english')}"
+        for number, (one, other) in enumerate(source.choices(pairs, k=25), 1)
+    )
 
 
 def _tech_korean(source: random.Random) -> str:
@@ -368,7 +390,9 @@ def _number_list(source: random.Random) -> str:
 
 
 def _one_word(source: random.Random) -> str:
-    return source.choice(("OK", "Paris", "323", "Yes.", "-17.5", "はい", "да", "서울", "3.14159", "👍", "No!", "42°C"))
+    return source.choice(
+        ("OK", "Paris", "323", "Yes.", "-17.5", "はい", "да", "서울", "3.14159", "👍", "No!", "42°C")
+    )
 
 
 def _matrix(source: random.Random) -> str:
@@ -407,7 +431,9 @@ VALID: dict[str, Valid] = {
     "counting": lambda source: ", ".join(str(source.randint(1, 9) + n) for n in range(300)),
     "number-list": _number_list,
     "matrix": _matrix,
-    "csv": _lines(lambda source, n: f"{n},{source.choice(_WORDS)},{source.random():.3f},{source.randint(0, 1)}"),
+    "csv": _lines(
+        lambda source, n: f"{n},{source.choice(WORDS)},{source.random():.3f},{source.randint(0, 1)}"
+    ),
     "base64": lambda source: base64.b64encode(source.randbytes(1500)).decode(),
     "base64-lines": lambda source: base64.encodebytes(source.randbytes(1500)).decode(),
     "hex": _lines(lambda source, n: f"{16 * n:08x}  {source.randbytes(16).hex(' ')}", 40),
@@ -441,7 +467,7 @@ def _phrase_loop(joint: str) -> Garbage:
     """Some words again and again; about so many words in all."""
 
     def make(source: random.Random, tokens: int) -> str:
-        words = source.sample(_WORDS, source.randint(2, 6))
+        words = source.sample(WORDS, source.randint(2, 6))
         return joint.join([" ".join(words)] * max(8, tokens // len(words)))
 
     return make
@@ -456,19 +482,23 @@ def _paragraph_loop(source: random.Random, tokens: int) -> str:
 def _soup(source: random.Random, tokens: int, joint: str) -> str:
     """Pieces of a multilingual vocabulary."""
     pieces = [
-        *_WORDS[:20], "ing", "tion", "ление", "ость", "при", "それ", "ため", "的", "是的", "地方", "입니다", "그래서",
-        "ال", "كان", "था", "और", "δεν", "είναι", "שלא", "ที่", "การ", "_size", "://", "};", "İst", "ção",
+        *WORDS[:20], "ing", "tion", "ление", "ость", "при", "それ", "ため", "的", "是的", "地方", "입니다",
+        "그래서", "ال", "كان", "था", "और", "δεν", "είναι", "שלא", "ที่", "การ", "_size", "://", "};", "İst", "ção",
     ]  # fmt: skip
     return joint.join(source.choice(pieces) for _ in range(tokens))
 
 
 def _random_characters(source: random.Random, tokens: int) -> str:
     """Code points of the letters of many scripts, and whatever lies between."""
-    return "".join(chr(source.randrange(0x21, 0x2FFF)) + " " * (source.random() < 0.2) for _ in range(4 * tokens))
+    return "".join(
+        chr(source.randrange(0x21, 0x2FFF)) + " " * (source.random() < 0.2) for _ in range(4 * tokens)
+    )
 
 
 def _random_ascii(source: random.Random, tokens: int) -> str:
-    return "".join(source.choice(string.printable[:94]) + " " * (source.random() < 0.2) for _ in range(4 * tokens))
+    return "".join(
+        source.choice(string.printable[:94]) + " " * (source.random() < 0.2) for _ in range(4 * tokens)
+    )
 
 
 def _broken_korean(source: random.Random, tokens: int) -> str:
@@ -481,7 +511,10 @@ def _broken_korean(source: random.Random, tokens: int) -> str:
 
 def _control(source: random.Random, tokens: int) -> str:
     """https://github.com/sgl-project/sglang/issues/22242"""
-    words = [source.choice(_WORDS) + source.choice(("", "", "\x00", "\x07", "\x1b", "\u0085")) for _ in range(tokens)]
+    words = [
+        source.choice(WORDS) + source.choice(("", "", "\x00", "\x07", "\x1b", "\u0085"))
+        for _ in range(tokens)
+    ]
     return " ".join([*words, "\x01\x02"])
 
 
@@ -496,21 +529,34 @@ def _leaking(unit: str) -> Garbage:
 
 SPECIAL = (
     *("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|reserved_special_token_7|>", "<|channel|>", "[gMASK]"),
-    *("<unk>", "<pad>", "<｜begin▁of▁sentence｜>", "<｜tool▁calls▁end｜>", "<end_of_turn>", "[/INST]", "<0xE2>"),
+    *(
+        "<unk>",
+        "<pad>",
+        "<｜begin▁of▁sentence｜>",
+        "<｜tool▁calls▁end｜>",
+        "<end_of_turn>",
+        "[/INST]",
+        "<0xE2>",
+    ),
     *("<think>", "</think>", "</s>", "<extra_id_3>", "[PAD]", "<mask>"),
 )
 
 # One endless token, by https://github.com/vllm-project/vllm/issues/13035 and the like; each is caught always.
 GROSS: dict[str, Garbage] = {
-    **{f"loop {unit!r}": _loop(unit) for unit in ("!", "!!!!", "?", ".", "/", "+", "-", "#", "%", "|", "(", "…", "·")},
-    **{f"loop {unit!r} spaced": _loop(unit, " ") for unit in ("!", "0", "a", "the", "I", "1.", "**", "的", "=")},
-    **{f"loop {unit!r}": _loop(unit) for unit in ("0", "a", "the", "при", "的", "입니다", "ال", "😂", "\u200b", "\ufeff")},
+    **{f"loop {unit!r}": _loop(unit) for unit in ("!", "!!!!", "?", *"./+-#%|(…·")},
+    **{f"loop {unit!r} spaced": _loop(unit, " ") for unit in (*"!0aI=的", "the", "1.", "**")},
+    **{
+        f"loop {unit!r}": _loop(unit)
+        for unit in ("a", "the", "при", "的", "입니다", "ال", "😂", "\u200b", "\ufeff")
+    },
+    # Fewer are a number, such as 1e30.
+    "loop '0'": lambda _source, tokens: "0" * max(40, tokens),
     **{f"loop {unit!r} by lines": _loop(unit, "\n") for unit in ("think", "**", "- ", "Yes.", "0", "```")},
     "loop of any printable character": _loop_of([chr(code) for code in range(33, 127)]),
     "loop of any printable character, spaced": _loop_of([chr(code) for code in range(33, 127)], " "),
-    "loop of any word": _loop_of(_WORDS, " "),
-    "loop of any word, glued": _loop_of(_WORDS),
-    "loop of any token of a vocabulary": lambda source, tokens: _soup(random.Random(source.random()), 1, "") * tokens,
+    "loop of any word": _loop_of(WORDS, " "),
+    "loop of any word, glued": _loop_of(WORDS),
+    "loop of any token of a vocabulary": lambda source, tokens: _soup(source, 1, "") * tokens,
     "think think think": _loop("think", " "),
     "a a a a a": _loop("a", " "),
     "fullwidth": _loop("ｆｕｌｌ"),
@@ -521,17 +567,16 @@ GROSS: dict[str, Garbage] = {
     "phrase by lines": _phrase_loop(".\n"),
     "sentence": lambda source, tokens: (sentence(source, "english") + " ") * max(6, tokens // 12),
     "paragraph": _paragraph_loop,
-    "two tokens at random": lambda source, tokens: " ".join(source.choices(("no", "yes"), k=max(200, tokens))),
     "U+FFFD": _loop("\ufffd"),
     "U+FFFD in Korean": _broken_korean,
     "control characters": _control,
-    "private use": lambda source, tokens: "".join(chr(source.randrange(0xE000, 0xF8FF)) for _ in range(tokens)),
+    "private use": lambda source, tokens: "".join(map(chr, source.choices(range(0xE000, 0xF8FF), k=tokens))),
     **{f"leaking {unit}": _leaking(unit) for unit in SPECIAL},
     **{f"loop {unit}": _loop(unit) for unit in SPECIAL},
     "glued soup": lambda source, tokens: _soup(source, max(100, tokens), ""),
     "spaced soup": lambda source, tokens: _soup(source, max(100, tokens), " "),
     "random characters": lambda source, tokens: _random_characters(source, max(128, tokens)),
-}  # fmt: skip
+}
 # Nothing to read, which only the count of tokens tells from an empty answer.
 BLANK: dict[str, Garbage] = {
     "nothing": lambda _source, _tokens: "",
@@ -542,28 +587,37 @@ BLANK: dict[str, Garbage] = {
 def replaced_words(source: random.Random, tokens: int, share: float) -> str:
     """English prose with a share of its words drawn from elsewhere."""
     words = prose(source, "english", max(2, tokens // 10)).split(" ")
-    return " ".join(source.choice(_WORDS) if source.random() < share else word for word in words)
+    return " ".join(source.choice(WORDS) if source.random() < share else word for word in words)
 
 
 def foreign_words(source: random.Random, tokens: int, share: float) -> str:
     """English prose with a share of its words in another script."""
     words = prose(source, "english", max(2, tokens // 10)).split(" ")
-    return " ".join(source.choice(("地方", "それ", "ление", "입니다")) if source.random() < share else word for word in words)
+    return " ".join(
+        source.choice(("地方", "それ", "ление", "입니다")) if source.random() < share else word
+        for word in words
+    )
 
 
 # What surface rules see seldom or never; these faults are for exact answers and for logprobs.
 SUBTLE: dict[str, Garbage] = {
-    "random English words": lambda source, tokens: " ".join(source.choices(_WORDS, k=tokens)),
+    "two words at random": lambda source, tokens: " ".join(source.choices(("no", "yes"), k=tokens)),
+    "random English words": lambda source, tokens: " ".join(source.choices(WORDS, k=tokens)),
     "10 % of words replaced": lambda source, tokens: replaced_words(source, tokens, 0.1),
     "50 % of words replaced": lambda source, tokens: replaced_words(source, tokens, 0.5),
     "5 % of words in another script": lambda source, tokens: foreign_words(source, tokens, 0.05),
     "30 % of words in another script": lambda source, tokens: foreign_words(source, tokens, 0.3),
     "random ASCII": _random_ascii,
     "shuffled letters": lambda source, tokens: " ".join(
-        "".join(source.sample(word, len(word))) for word in prose(source, "english", max(2, tokens // 10)).split()
+        "".join(source.sample(word, len(word)))
+        for word in prose(source, "english", max(2, tokens // 10)).split()
     ),
-    "numbered loop": lambda _source, tokens: "\n".join(f"{n}. Check the answer again." for n in range(1, 2 + tokens // 7)),
-    "asterisks between words": lambda source, tokens: " ** ".join(source.choices(_WORDS, k=max(2, tokens // 2))),
+    "numbered loop": lambda _source, tokens: "\n".join(
+        f"{n}. Check the answer again." for n in range(1, 2 + tokens // 7)
+    ),
+    "asterisks between words": lambda source, tokens: " ** ".join(
+        source.choices(WORDS, k=max(2, tokens // 2))
+    ),
     "spelt out": lambda source, tokens: " ".join("".join(prose(source, "english", 1 + tokens // 40).split())),
 }
 
