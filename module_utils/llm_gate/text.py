@@ -148,6 +148,7 @@ def _tail_loop(text: str) -> Iterator[Finding]:
     refrain, so that long units must come more often than in a song.
     """
     body = _without_separator_lines(text).rstrip()
+    last_line = body.rpartition("\n")[2]
     for period, length in _tails(body):
         unit, count = body[-period:], length // period
         if any(map(str.isalpha, unit)):
@@ -155,8 +156,8 @@ def _tail_loop(text: str) -> Iterator[Finding]:
             loops |= length >= 400 and count >= 4
         else:
             loops = length >= 48 and count >= 24 and not any(map(str.isdigit, unit))
-            # A ruler that the last line is made of.
-            loops &= _SEPARATOR_LINE.fullmatch(body[-length:]) is None
+            # A ruler that is all of the last line.
+            loops &= len(last_line) < length or _SEPARATOR_LINE.fullmatch(last_line) is None
         if loops:
             yield Finding("tail-loop", f"the text ends in {count} times {excerpt(unit, 40)!r}")
             return
@@ -230,11 +231,8 @@ def _runs(window: str, body: str) -> Iterator[Finding]:
 
 
 def _longest_run(text: str) -> tuple[int, str]:
-    return max(
-        ((len(match.group()), match.group(1)) for match in re.finditer(r"(.)\1*", text, re.DOTALL)),
-        default=(0, ""),
-        key=lambda run: run[0],
-    )
+    runs = ((len(match.group()), match.group(1)) for match in re.finditer(r"(.)\1+", text, re.DOTALL))
+    return max(runs, default=(len(text[:1]), text[:1]), key=lambda run: run[0])
 
 
 def _loops(body: str, tokens: Sequence[str]) -> Iterator[Finding]:
@@ -290,10 +288,10 @@ def _compression(body: str) -> Iterator[Finding]:
 
 def _odd_characters(window: str) -> Iterator[Finding]:
     """S8: more than 0.5 % control, private, surrogate or unassigned characters."""
-    odd = [character for character in window if _is_odd(character)]
-    if len(odd) > 0.005 * len(window):
-        shown = ", ".join(f"U+{ord(character):04X}" for character in sorted(set(odd))[:5])
-        yield Finding("S8-control", f"{len(odd)} control or unassigned characters: {shown}")
+    odd = Counter({character: count for character, count in Counter(window).items() if _is_odd(character)})
+    if odd.total() > 0.005 * len(window):
+        shown = ", ".join(f"U+{ord(character):04X}" for character in sorted(odd)[:5])
+        yield Finding("S8-control", f"{odd.total()} control or unassigned characters: {shown}")
 
 
 def _is_odd(character: str) -> bool:

@@ -483,7 +483,7 @@ def _soup(source: random.Random, tokens: int, joint: str) -> str:
     """Pieces of a multilingual vocabulary."""
     pieces = [
         *WORDS[:20], "ing", "tion", "ление", "ость", "при", "それ", "ため", "的", "是的", "地方", "입니다",
-        "그래서", "ال", "كان", "था", "और", "δεν", "είναι", "שלא", "ที่", "การ", "_size", "://", "};", "İst", "ção",
+        "그래서", "ال", "كان", "था", "और", "δεν", "είναι", "שלא", "ที่", "การ", "_size", "://", "};", "ção",
     ]  # fmt: skip
     return joint.join(source.choice(pieces) for _ in range(tokens))
 
