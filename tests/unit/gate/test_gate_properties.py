@@ -1,0 +1,357 @@
+"""Whatever a server sends and whatever a profile says, the gate ends in a verdict or in a named refusal.
+
+The examples are the same in every run, so that a failure is no accident of the day.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from llm_gate.chat import Tokens, read_answer, read_stream
+from llm_gate.client import Client, Deadline, read_events
+from llm_gate.defaults import GATE
+from llm_gate.errors import NanLogits, NotTested, RequestFailed, UsageError
+from llm_gate.gate import make_settings, plan_lines, run_gate
+from llm_gate.model_profile import LongAnswer, read_model_profile
+from llm_gate.nan import judge_logprobs
+from llm_gate.probe_data import Question
+from llm_gate.probes.smoke import judge_answer, judge_model, judge_thinking, judge_throughput
+from llm_gate.profiles import PROFILES
+from llm_gate.render import render_reports, table_lines
+from llm_gate.scoring import SglangScorer, VllmScorer
+from llm_gate.server import Server, identify
+from llm_gate.text import excerpt, find_garbage
+from llm_stand_in import Request, StandIn, completion, raw_reply, story_events
+from malformed import ODD_VALUES, dumped, event_stream, garbled, mutated, odd_value
+from toy_model import ToyModel
+
+ROOT = Path(__file__).parents[3]
+VALIDATOR = Draft202012Validator(
+    json.loads((ROOT / "module_utils" / "llm_gate" / "report.schema.json").read_text(encoding="utf-8"))
+)
+QUESTION = Question("What is 17*19?", "323", 64)
+SOURCES = st.randoms(use_true_random=False)
+
+
+def cases(count: int) -> settings:
+    """So many examples, the same each time."""
+    return settings(
+        max_examples=count,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
+
+
+def damaged(source: random.Random, document: Any) -> Any:
+    """A reply broken in one to three places, as a client reads it from the wire."""
+    for _ in range(source.randrange(1, 4)):
+        document = mutated(source, document)
+    return json.loads(dumped(document))
+
+
+class Pages(Client):
+    """A client that is answered with given replies, by path; exceptions are raised."""
+
+    def __init__(self, replies: Mapping[str, Any]) -> None:
+        super().__init__("http://127.0.0.1:1", Deadline(60), 1)
+        self.replies = replies
+
+    def get(self, path: str) -> object:
+        return self.post(path, {})
+
+    def post(self, path: str, body: Mapping[str, object]) -> object:
+        return self.replies[path]
+
+
+# --- what reads replies ---------------------------------------------------------------------------
+
+
+@cases(200)
+@given(st.lists(st.binary(max_size=200), max_size=8), st.floats(0, 1))
+@example([b"data: {}"], 0.0)
+@example([b"data: " + b"[" * 100_000], 0.0)
+@example([b'data: {"a": ' + b"9" * 5000 + b"}\n"], 0.0)
+@example([b"data: \xff\n\ndata: [DONE]"], 0.0)
+@example([], 0.0)
+def test_any_bytes_are_events_or_refused(pieces: list[bytes], sent: float) -> None:
+    try:
+        stream = read_events(sent, [(sent + number, piece) for number, piece in enumerate(pieces)], "shown")
+    except RequestFailed:
+        return
+    assert stream.events or stream.done
+
+
+@cases(200)
+@given(SOURCES)
+def test_any_event_stream_is_an_answer_or_refused(source: random.Random) -> None:
+    events = damaged(source, story_events())
+    body = event_stream(events if isinstance(events, list) else [events], source.random() < 0.5)
+    if source.random() < 0.5:
+        body = garbled(source, body)
+    cuts = sorted(source.randrange(len(body) + 1) for _ in range(3))
+    pieces = [body[start:end] for start, end in zip([0, *cuts], [*cuts, len(body)], strict=True)]
+    try:
+        stream = read_events(0.0, [(float(number), piece) for number, piece in enumerate(pieces)], "shown")
+        answer, timing = read_stream(stream)
+    except RequestFailed:
+        return
+    wanted = LongAnswer("Write a story.", 512, 256, 1.0)
+    assert judge_throughput(wanted, answer, timing, stream.done)
+
+
+@cases(300)
+@given(SOURCES)
+def test_any_chat_reply_is_judged_or_refused(source: random.Random) -> None:
+    entry = {"token": "a", "logprob": -0.1, "top_logprobs": [{"token": "a", "logprob": -0.1}] * 5}
+    reply = completion("323", reasoning="17*20 is 340", logprobs={"content": [entry] * 3})
+    reply = damaged(source, reply)
+    try:
+        answer = read_answer(reply)
+    except RequestFailed:
+        return
+    assert judge_answer("answer", QUESTION, answer)
+    assert judge_answer("arithmetic", QUESTION, answer)
+    assert judge_thinking(QUESTION, answer)
+
+
+@cases(200)
+@given(SOURCES)
+def test_any_logprob_entries_are_judged(source: random.Random) -> None:
+    top = [{"token": "a", "logprob": -0.1}, {"token": "b", "logprob": -11.0}]
+    entries = damaged(source, [{"token": "a", "logprob": -0.1, "top_logprobs": top}] * 4)
+    seen = judge_logprobs(
+        [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    )
+    assert seen is None or seen
+
+
+def server(engine: str) -> Server:
+    return Server("m", ("m",), None, engine, "0.5.9", {}, None, True, "")
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+@cases(200)
+@given(SOURCES)
+def test_any_scoring_reply_is_read_or_refused(engine: str, source: random.Random) -> None:
+    ids = ToyModel().tokenize("1, 2, 3, 4, 5, 6, 7, 8")
+    toy = ToyModel()
+    asked = {"input_ids": ids, "prompt": ids, "max_tokens": 1, "sampling_params": {"max_new_tokens": 1}}
+    if engine == "sglang":
+        toy.accept_length = lambda _concurrency: 2.5
+        scored = toy.answer_generate(asked | {"return_logprob": True, "logprob_start_len": 3})
+        made = toy.answer_generate(asked)
+    else:
+        scored = toy.answer_completion(asked | {"prompt_logprobs": 5})
+        made = toy.answer_completion(asked)
+    kind, path = (SglangScorer, "/generate") if engine == "sglang" else (VllmScorer, "/v1/completions")
+    for sound in (scored[1], made[1]):
+        pages = {path: damaged(source, sound), "/tokenize": damaged(source, {"tokens": ids, "count": 9})}
+        scorer = kind(Pages(pages), server(engine), Tokens(), None)
+        try:
+            for value in (found := scorer.score(ids, 4)).logprobs:
+                assert -1e308 < value <= 1e-3
+            assert len(found.best) == len(found.logprobs) == len(ids) - 4
+        except (RequestFailed, NanLogits, NotTested):
+            pass
+        try:
+            generated = scorer.generate(ids, 1)
+            assert generated.accept_length is None or generated.accept_length > 0
+            scorer.tokenize("text")
+        except (RequestFailed, NanLogits, NotTested):
+            pass
+
+
+@cases(300)
+@given(SOURCES)
+def test_any_pages_identify_a_server_or_are_refused(source: random.Random) -> None:
+    entry = {"id": "tiny-qwen3", "root": "/models/tiny", "max_model_len": 4096, "owned_by": "sglang"}
+    pages: dict[str, Any] = {
+        "/model_info": {"model_path": "/models/tiny"},
+        "/v1/models": {"object": "list", "data": [entry]},
+        "/server_info": {"version": "0.5.9", "speculative_algorithm": "EAGLE3", "context_length": 4096},
+    }
+    for path in source.sample(sorted(pages), source.randrange(1, 4)):
+        pages[path] = damaged(source, pages[path])
+    try:
+        found = identify(Pages(pages), source.choice((None, "tiny-qwen3")))
+    except RequestFailed:
+        return
+    assert judge_model(found, "tiny-qwen3").verdict in ("pass", "fail")
+    json.dumps(dict(found.settings), allow_nan=False)
+
+
+@cases(300)
+@given(st.text(st.characters(exclude_categories=())), st.integers(1, 400), st.booleans())
+@example("\ud800" * 30, 1, True)
+@example("\x00", 400, False)
+def test_any_text_is_judged(text: str, times: int, prose: bool) -> None:
+    for finding in find_garbage(text * times, completion_tokens=times, prose=prose):
+        assert finding.rule
+        assert finding.evidence.isprintable()
+    assert excerpt(text).isprintable()
+
+
+# --- what reads profiles --------------------------------------------------------------------------
+
+
+FULL_PROFILE = yaml.safe_load((ROOT / "catalog" / "models" / "tiny-qwen3.yml").read_text(encoding="utf-8"))
+FULL_PROFILE["gate"] |= deepcopy(GATE) | {
+    "context_length": 4096,
+    "expect": {"version": "0.5.9", "tp_size": 8},
+    "kv_scales": {"shipped": False, "otherwise": "warn"},
+    "anchors": [{"name": "a", "prefix": "", "text": "Four score and seven years", "max_nll": 0.5}],
+    "copy": {"count": 4, "lengths": [400, 900], "max_nll": 0.2, "fail_nll": 1.0},
+    "lengths": [1, 8, 64],
+    "concurrency": [1, 2],
+    "bars": {"regret_large_share": 0.02},
+    "speed": {"prefill": 2500, "decode": 60},
+}
+
+
+def reads_or_refuses(document: object) -> None:
+    """A profile that reads can also be planned."""
+    try:
+        read_model_profile(document)
+    except UsageError as error:
+        assert str(error).startswith("model profile: ")
+        return
+    for profile in PROFILES:
+        lines = plan_lines(make_settings(url="http://h", model_profile=document, profile=profile))
+        assert lines[-1].startswith("at most ")
+
+
+@cases(300)
+@given(SOURCES)
+def test_a_damaged_profile_is_read_or_refused_by_name(source: random.Random) -> None:
+    document = deepcopy(FULL_PROFILE)
+    for _ in range(source.randrange(1, 3)):
+        document["gate"] = mutated(source, document["gate"])
+    reads_or_refuses(document)
+
+
+@pytest.mark.parametrize("key", sorted(FULL_PROFILE["gate"]))
+def test_every_odd_value_of_a_key_is_read_or_refused_by_name(key: str) -> None:
+    for value in (*ODD_VALUES, 7, 10**9, 1e-9, [1, 2, 10**9], "text", {1: 2}, {"on": 1}):
+        document = deepcopy(FULL_PROFILE)
+        document["gate"][key] = value
+        reads_or_refuses(document)
+
+
+@cases(100)
+@given(SOURCES)
+def test_any_document_is_a_profile_or_refused_by_name(source: random.Random) -> None:
+    reads_or_refuses(odd_value(source, 4))
+
+
+# --- whole runs -----------------------------------------------------------------------------------
+
+
+def check_run(url: str, profile: dict[str, Any], run: str) -> dict[str, Any]:
+    """Run the gate; it must end in a verdict, with a document and reports that their readers can read."""
+    document = run_gate(make_settings(url=url, model_profile=profile, profile=run))
+    VALIDATOR.validate(json.loads(json.dumps(document, allow_nan=False)))
+    bugs = [
+        entry for probe in document["probes"] for entry in probe["evidence"] if entry["rule"] == "internal"
+    ]  # type: ignore[attr-defined]
+    assert bugs == []
+    reports = render_reports(document)
+    ET.fromstring(reports["junit.xml"])
+    for text in [*reports.values(), *table_lines(document)]:
+        text.encode("utf-8")
+    return document
+
+
+def break_replies(stand_in: StandIn, source: random.Random) -> None:
+    """Every reply of some paths, or a single one of them, is damaged from now on; or its status is another."""
+    paths = source.sample(
+        [
+            "/v1/chat/completions",
+            "/v1/completions",
+            "/generate",
+            "/tokenize",
+            "/v1/models",
+            "/server_info",
+            "/model_info",
+        ],
+        source.randrange(1, 3),
+    )
+    only = source.choice((None, None, 1, 2, 5))
+    seed = source.random()
+    sound = stand_in.answer
+
+    def answer(request: Request) -> Any:
+        place = len(stand_in.asked(request.path))
+        if request.path not in paths or only not in (None, place):
+            return sound(request)
+        own = random.Random(f"{seed} {request.path} {place}")
+        body = _body_of(sound(request), own)
+        status = own.choice((200, 200, 200, 200, 204, 302, 400, 401, 404, 429, 500, 503, 599, 799))
+        return raw_reply(body, status, own.choice(("application/json", "text/event-stream", "x")))
+
+    stand_in.answer = answer  # type: ignore[method-assign]
+
+
+class _Recorder:
+    """Takes down the body that a reply writes."""
+
+    def __init__(self) -> None:
+        self.wfile = self
+        self.body = b""
+
+    def write(self, data: bytes) -> None:
+        self.body += data
+
+    def __getattr__(self, _name: str) -> Any:
+        return lambda *_arguments: None
+
+
+def _body_of(reply: Any, source: random.Random) -> bytes:
+    recorder = _Recorder()
+    reply(recorder)
+    if source.random() < 0.4:
+        return garbled(source, recorder.body)
+    try:
+        document = json.loads(recorder.body)
+    except ValueError:
+        return event_stream([mutated(source, event) for event in story_events()], source.random() < 0.8)
+    for _ in range(source.randrange(1, 3)):
+        document = mutated(source, document)
+    return dumped(document)
+
+
+SMALL = {
+    "deadline_s": 3,
+    "request_timeout_s": 0.5,
+    "continuation_tokens": 16,
+    "lengths": [8, 64],
+    "concurrency": [1, 2],
+}
+
+
+@pytest.mark.parametrize(("run", "engine"), [("quick", "sglang"), ("full", "sglang"), ("full", "vllm")])
+@cases(40)
+@given(source=SOURCES)
+def test_a_run_against_damaged_replies_ends_in_a_verdict(
+    run: str, engine: str, source: random.Random, stand_in: StandIn, profile: dict[str, Any]
+) -> None:
+    stand_in.__dict__.pop("answer", None)
+    stand_in.reset()
+    if engine == "vllm":
+        stand_in.becomes_vllm()
+    break_replies(stand_in, source)
+    own = deepcopy(profile)
+    own["gate"] |= SMALL | {"copy": {"count": 4, "lengths": [200]}}
+    check_run(stand_in.url, own, run)
