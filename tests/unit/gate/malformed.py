@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-# Depth that Python's own JSON reader refuses, and the longest number that it takes.
-NESTED = "[" * 100_000
+# No float holds it.
 HUGE = 10**400
 ODD_VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 3.5, -0.0, HUGE, -HUGE, 10**18, 1e308, 5e-324),
@@ -68,6 +67,21 @@ def mutated(source: random.Random, document: Any) -> Any:
     return items
 
 
+def every_single_damage(document: Any) -> Iterator[Any]:
+    """Every copy with one value of the document, at any depth, replaced by an odd one or taken out."""
+    yield from ODD_VALUES
+    if isinstance(document, dict):
+        for name, value in document.items():
+            yield {key: other for key, other in document.items() if key != name}
+            for damaged in every_single_damage(value):
+                yield {**document, name: damaged}
+    elif isinstance(document, list):
+        for place, value in enumerate(document):
+            yield document[:place] + document[place + 1 :]
+            for damaged in every_single_damage(value):
+                yield [*document[:place], damaged, *document[place + 1 :]]
+
+
 def garbled(source: random.Random, body: bytes) -> bytes:
     """The bytes cut off, changed, doubled, or others altogether."""
     damage: Callable[[], bytes] = source.choice(
@@ -84,7 +98,7 @@ def garbled(source: random.Random, body: bytes) -> bytes:
             lambda: bytes(byte ^ 0x80 if source.randrange(40) == 0 else byte for byte in body),
             lambda: body * 2,
             lambda: b"",
-            lambda: NESTED.encode(),
+            lambda: b"[" * 100_000,
             lambda: b"<html><body>502 Bad Gateway</body></html>",
             lambda: b"NaN",
             lambda: b"\xff\xfe" + body,

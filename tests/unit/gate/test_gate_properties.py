@@ -6,9 +6,11 @@ The examples are the same in every run, so that a failure is no accident of the 
 from __future__ import annotations
 
 import json
+import math
 import random
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,9 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from llm_gate.chat import Tokens, read_answer, read_stream
-from llm_gate.client import Client, Deadline, read_events
+from llm_gate.chat import PATH as CHAT_PATH
+from llm_gate.chat import Chat, Tokens, read_answer, read_stream
+from llm_gate.client import Client, Deadline, Event, Stream, read_events
 from llm_gate.defaults import GATE
 from llm_gate.errors import NanLogits, NotTested, RequestFailed, UsageError
 from llm_gate.gate import make_settings, plan_lines, run_gate
@@ -33,13 +36,14 @@ from llm_gate.scoring import SglangScorer, VllmScorer
 from llm_gate.server import Server, identify
 from llm_gate.text import excerpt, find_garbage
 from llm_stand_in import Request, StandIn, completion, raw_reply, story_events
-from malformed import ODD_VALUES, dumped, event_stream, garbled, mutated, odd_value
+from malformed import ODD_VALUES, dumped, event_stream, every_single_damage, garbled, mutated, odd_value
 from toy_model import ToyModel
 
 ROOT = Path(__file__).parents[3]
 VALIDATOR = Draft202012Validator(
     json.loads((ROOT / "module_utils" / "llm_gate" / "report.schema.json").read_text(encoding="utf-8"))
 )
+STORY = LongAnswer("Write a story.", 512, 256, 1.0)
 QUESTION = Question("What is 17*19?", "323", 64)
 SOURCES = st.randoms(use_true_random=False)
 
@@ -108,34 +112,84 @@ def test_any_event_stream_is_an_answer_or_refused(source: random.Random) -> None
         answer, timing = read_stream(stream)
     except RequestFailed:
         return
-    wanted = LongAnswer("Write a story.", 512, 256, 1.0)
-    assert judge_throughput(wanted, answer, timing, stream.done)
+    assert judge_throughput(STORY, answer, timing, stream.done)
 
 
-@cases(300)
-@given(SOURCES)
-def test_any_chat_reply_is_judged_or_refused(source: random.Random) -> None:
-    entry = {"token": "a", "logprob": -0.1, "top_logprobs": [{"token": "a", "logprob": -0.1}] * 5}
-    reply = completion("323", reasoning="17*20 is 340", logprobs={"content": [entry] * 3})
-    reply = damaged(source, reply)
+def test_every_damage_of_an_event_is_an_answer_or_refused() -> None:
+    sound = story_events(text="Once upon a time", pieces=2)
+    sound[1]["usage"] = {"prompt_tokens": 12, "completion_tokens": 4}  # type: ignore[index]
+    for events in every_single_damage(sound):
+        if not isinstance(events, list):
+            continue
+        stream = Stream(
+            0.0, [Event(n + 0.5, event) for n, event in enumerate(events) if isinstance(event, dict)], True
+        )
+        try:
+            answer, timing = read_stream(stream)
+        except RequestFailed:
+            continue
+        assert judge_throughput(STORY, answer, timing, True)
+
+
+ENTRY = {"token": "a", "logprob": -0.1, "top_logprobs": [{"token": "a", "logprob": -0.1}] * 2}
+CHAT = completion("323", reasoning="17*20 is 340", logprobs={"content": [ENTRY] * 2})
+
+
+def check_chat(reply: object) -> None:
     try:
         answer = read_answer(reply)
+        entries = Chat(Pages({CHAT_PATH: reply}), "m", Tokens()).logprobs("prompt", 8, {})
     except RequestFailed:
         return
     assert judge_answer("answer", QUESTION, answer)
     assert judge_answer("arithmetic", QUESTION, answer)
     assert judge_thinking(QUESTION, answer)
+    assert judge_logprobs(entries) != ""
+
+
+def test_every_damage_of_a_chat_reply_is_judged_or_refused() -> None:
+    for reply in every_single_damage(CHAT):
+        check_chat(reply)
 
 
 @cases(200)
 @given(SOURCES)
-def test_any_logprob_entries_are_judged(source: random.Random) -> None:
-    top = [{"token": "a", "logprob": -0.1}, {"token": "b", "logprob": -11.0}]
-    entries = damaged(source, [{"token": "a", "logprob": -0.1, "top_logprobs": top}] * 4)
-    seen = judge_logprobs(
-        [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+def test_any_chat_reply_is_judged_or_refused(source: random.Random) -> None:
+    check_chat(damaged(source, CHAT))
+
+
+def scoring(engine: str) -> tuple[str, list[int], object, object]:
+    """Where an engine scores, some ids, and its sound replies to scoring and to generating."""
+    toy = ToyModel()
+    ids = toy.tokenize("1, 2, 3, 4")
+    asked = {"input_ids": ids, "prompt": ids, "max_tokens": 1, "sampling_params": {"max_new_tokens": 1}}
+    if engine == "vllm":
+        scored = toy.answer_completion(asked | {"prompt_logprobs": 5})
+        return "/v1/completions", ids, scored[1], toy.answer_completion(asked)[1]
+    toy.accept_length = lambda _concurrency: 2.5
+    scored = toy.answer_generate(asked | {"return_logprob": True, "logprob_start_len": 3})
+    made = toy.answer_generate(asked)[1]
+    made["meta_info"]["spec_accept_histogram"] = [1, 9]  # type: ignore[index]
+    return "/generate", ids, scored[1], made
+
+
+def check_scoring(engine: str, ids: list[int], replies: Mapping[str, object]) -> None:
+    scorer = (VllmScorer if engine == "vllm" else SglangScorer)(
+        Pages(replies), server(engine), Tokens(), None
     )
-    assert seen is None or seen
+    try:
+        found = scorer.score(ids, 4)
+        assert all(-1e308 < value <= 1e-3 for value in found.logprobs)
+        assert len(found.best) == len(found.logprobs) == len(ids) - 4
+        assert all(map(math.isfinite, found.regrets))
+    except (RequestFailed, NanLogits, NotTested):
+        pass
+    try:
+        generated = scorer.generate(ids, 1)
+        assert generated.accept_length is None or math.isfinite(generated.accept_length)
+        assert generated.first_acceptance is None or 0 <= generated.first_acceptance <= 1
+    except (RequestFailed, NanLogits, NotTested):
+        pass
 
 
 def server(engine: str) -> Server:
@@ -143,54 +197,59 @@ def server(engine: str) -> Server:
 
 
 @pytest.mark.parametrize("engine", ["sglang", "vllm"])
-@cases(200)
+def test_every_damage_of_a_scoring_reply_is_read_or_refused(engine: str) -> None:
+    path, ids, scored, made = scoring(engine)
+    for sound in (scored, made):
+        for reply in every_single_damage(sound):
+            check_scoring(engine, ids, {path: reply})
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+@cases(100)
 @given(SOURCES)
 def test_any_scoring_reply_is_read_or_refused(engine: str, source: random.Random) -> None:
-    ids = ToyModel().tokenize("1, 2, 3, 4, 5, 6, 7, 8")
-    toy = ToyModel()
-    asked = {"input_ids": ids, "prompt": ids, "max_tokens": 1, "sampling_params": {"max_new_tokens": 1}}
-    if engine == "sglang":
-        toy.accept_length = lambda _concurrency: 2.5
-        scored = toy.answer_generate(asked | {"return_logprob": True, "logprob_start_len": 3})
-        made = toy.answer_generate(asked)
-    else:
-        scored = toy.answer_completion(asked | {"prompt_logprobs": 5})
-        made = toy.answer_completion(asked)
-    kind, path = (SglangScorer, "/generate") if engine == "sglang" else (VllmScorer, "/v1/completions")
-    for sound in (scored[1], made[1]):
-        pages = {path: damaged(source, sound), "/tokenize": damaged(source, {"tokens": ids, "count": 9})}
-        scorer = kind(Pages(pages), server(engine), Tokens(), None)
-        try:
-            for value in (found := scorer.score(ids, 4)).logprobs:
-                assert -1e308 < value <= 1e-3
-            assert len(found.best) == len(found.logprobs) == len(ids) - 4
-        except (RequestFailed, NanLogits, NotTested):
-            pass
-        try:
-            generated = scorer.generate(ids, 1)
-            assert generated.accept_length is None or generated.accept_length > 0
-            scorer.tokenize("text")
-        except (RequestFailed, NanLogits, NotTested):
-            pass
+    path, ids, scored, made = scoring(engine)
+    for sound in (scored, made):
+        check_scoring(engine, ids, {path: damaged(source, sound)})
 
 
-@cases(300)
-@given(SOURCES)
-def test_any_pages_identify_a_server_or_are_refused(source: random.Random) -> None:
-    entry = {"id": "tiny-qwen3", "root": "/models/tiny", "max_model_len": 4096, "owned_by": "sglang"}
-    pages: dict[str, Any] = {
-        "/model_info": {"model_path": "/models/tiny"},
-        "/v1/models": {"object": "list", "data": [entry]},
-        "/server_info": {"version": "0.5.9", "speculative_algorithm": "EAGLE3", "context_length": 4096},
-    }
-    for path in source.sample(sorted(pages), source.randrange(1, 4)):
-        pages[path] = damaged(source, pages[path])
-    try:
-        found = identify(Pages(pages), source.choice((None, "tiny-qwen3")))
-    except RequestFailed:
-        return
-    assert judge_model(found, "tiny-qwen3").verdict in ("pass", "fail")
-    json.dumps(dict(found.settings), allow_nan=False)
+def test_every_damage_of_token_ids_is_read_or_refused() -> None:
+    for reply in every_single_damage({"tokens": [1, 2], "count": 2}):
+        scorer = SglangScorer(Pages({"/tokenize": reply}), server("sglang"), Tokens(), None)
+        with suppress(RequestFailed):
+            assert scorer.tokenize("text")
+
+
+PAGES: dict[str, Any] = {
+    "/model_info": {"model_path": "/models/tiny"},
+    "/v1/models": {
+        "object": "list",
+        "data": [{"id": "tiny", "root": "/m", "max_model_len": 9, "owned_by": "x"}],
+    },
+    "/server_info": {
+        "version": "0.5.9",
+        "speculative_algorithm": "EAGLE3",
+        "context_length": 4096,
+        "tp_size": 1,
+    },
+}
+
+
+def check_pages(pages: Mapping[str, object]) -> None:
+    for wanted in (None, "tiny"):
+        try:
+            found = identify(Pages(pages), wanted)
+        except RequestFailed:
+            continue
+        assert judge_model(found, "tiny").verdict in ("pass", "fail")
+        json.dumps(dict(found.settings), allow_nan=False)
+        assert found.context_length is None or found.context_length > 0
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_damage_of_a_page_identifies_a_server_or_is_refused(path: str) -> None:
+    for reply in every_single_damage(PAGES[path]):
+        check_pages({**PAGES, path: reply})
 
 
 @cases(300)
@@ -263,10 +322,8 @@ def check_run(url: str, profile: dict[str, Any], run: str) -> dict[str, Any]:
     """Run the gate; it must end in a verdict, with a document and reports that their readers can read."""
     document = run_gate(make_settings(url=url, model_profile=profile, profile=run))
     VALIDATOR.validate(json.loads(json.dumps(document, allow_nan=False)))
-    bugs = [
-        entry for probe in document["probes"] for entry in probe["evidence"] if entry["rule"] == "internal"
-    ]  # type: ignore[attr-defined]
-    assert bugs == []
+    said = [entry for probe in document["probes"] for entry in probe["evidence"]]  # type: ignore[attr-defined]
+    assert [entry for entry in said if entry["rule"] == "internal"] == []
     reports = render_reports(document)
     ET.fromstring(reports["junit.xml"])
     for text in [*reports.values(), *table_lines(document)]:
@@ -342,7 +399,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize(("run", "engine"), [("quick", "sglang"), ("full", "sglang"), ("full", "vllm")])
-@cases(40)
+@cases(100)
 @given(source=SOURCES)
 def test_a_run_against_damaged_replies_ends_in_a_verdict(
     run: str, engine: str, source: random.Random, stand_in: StandIn, profile: dict[str, Any]
