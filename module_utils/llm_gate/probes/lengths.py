@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from .. import arms
 from ..arms import SCORED_END
-from ..errors import NanLogits
+from ..errors import NanLogits, NotTested
 from ..model_profile import ModelProfile
 from ..probe import Check, Context, Probe, Step, run_checks
 from ..probe_data import Bars, Counting
@@ -72,6 +72,8 @@ def lengths_for(context: Context) -> tuple[int, ...]:
 def _sweep(sweep: Sweep, context: Context) -> None:
     scorer, counting = context.scorer(), context.profile.probes.counting
     lengths = lengths_for(context)
+    if not lengths:
+        raise NotTested(f"no prompt length of the profile fits into {context.longest_prompt()} tokens")
     prefix, then, text = _text(scorer, counting, max(lengths))
     chain = fresh_key() if scorer.reads_cache and scorer.honours_namespaces() else None
     nonce = scorer.nonce(then)

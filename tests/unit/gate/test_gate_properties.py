@@ -9,7 +9,7 @@ import json
 import math
 import random
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
@@ -35,7 +35,7 @@ from llm_gate.render import render_reports, table_lines
 from llm_gate.scoring import SglangScorer, VllmScorer
 from llm_gate.server import Server, identify
 from llm_gate.text import excerpt, find_garbage
-from llm_stand_in import Request, StandIn, completion, raw_reply, story_events
+from llm_stand_in import Request, StandIn, completion, json_reply, raw_reply, story_events
 from malformed import ODD_VALUES, dumped, event_stream, every_single_damage, garbled, mutated, odd_value
 from toy_model import ToyModel
 
@@ -332,7 +332,7 @@ def check_run(url: str, profile: dict[str, Any], run: str) -> dict[str, Any]:
 
 
 def break_replies(stand_in: StandIn, source: random.Random) -> None:
-    """Every reply of some paths, or a single one of them, is damaged from now on; or its status is another."""
+    """Every reply of some paths, or a single one, is damaged from now on; or its status is another."""
     paths = source.sample(
         [
             "/v1/chat/completions",
@@ -399,7 +399,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize(("run", "engine"), [("quick", "sglang"), ("full", "sglang"), ("full", "vllm")])
-@cases(100)
+@cases(20)
 @given(source=SOURCES)
 def test_a_run_against_damaged_replies_ends_in_a_verdict(
     run: str, engine: str, source: random.Random, stand_in: StandIn, profile: dict[str, Any]
@@ -412,3 +412,80 @@ def test_a_run_against_damaged_replies_ends_in_a_verdict(
     own = deepcopy(profile)
     own["gate"] |= SMALL | {"copy": {"count": 4, "lengths": [200]}}
     check_run(stand_in.url, own, run)
+
+
+def _toy_but(**changed: object) -> Callable[[StandIn], None]:
+    """The toy model's replies to /generate with some fields as given."""
+
+    def apply(stand_in: StandIn) -> None:
+        generate = stand_in.toy.answer_generate
+
+        def other_generate(body: dict[str, Any]) -> tuple[int, object]:
+            status, reply = generate(body)
+            assert isinstance(reply, dict)
+            info = {**reply["meta_info"], **{name: value for name, value in changed.items() if name in META}}
+            own = {name: value for name, value in changed.items() if name not in META}
+            return status, {**reply, **own, "meta_info": info}
+
+        stand_in.toy.answer_generate = other_generate  # type: ignore[method-assign]
+
+    return apply
+
+
+META = (
+    "cached_tokens",
+    "spec_accept_length",
+    "spec_accept_histogram",
+    "completion_tokens",
+    "output_token_logprobs",
+)
+
+
+def _tokens(ids: list[int]) -> Callable[[StandIn], None]:
+    def apply(stand_in: StandIn) -> None:
+        stand_in.pages["/tokenize"] = json_reply({"tokens": ids, "count": len(ids)})
+
+    return apply
+
+
+def _context(length: int) -> Callable[[StandIn], None]:
+    def apply(stand_in: StandIn) -> None:
+        entry = {"id": "tiny-qwen3", "root": "/models/tiny", "max_model_len": length}
+        stand_in.pages["/v1/models"] = json_reply({"object": "list", "data": [entry]})
+
+    return apply
+
+
+def _setting(**changed: object) -> Callable[[StandIn], None]:
+    def apply(stand_in: StandIn) -> None:
+        stand_in.pages["/server_info"] = json_reply({"version": "0.5.9", **changed})
+
+    return apply
+
+
+# Well-formed replies that no sound server gives.
+STRANGE: dict[str, Callable[[StandIn], None]] = {
+    **{f"context of {length}": _context(length) for length in (1, 8, 9, 10, 11, 40, 73, 10**9)},
+    **{f"prefill chunk of {size}": _setting(chunked_prefill_size=size) for size in (-1, 1, 2, 10**9)},
+    "many speculative steps": _setting(speculative_algorithm="EAGLE", speculative_num_steps=10**9),
+    "every text is one token": _tokens([0]),
+    "every text is the same tokens": _tokens([1, 2, 3] * 1000),
+    "huge token ids": _tokens([10**9]),
+    "nothing generated": _toy_but(output_ids=[], text=""),
+    "too much generated": _toy_but(output_ids=[3] * 5000, text="no " * 5000),
+    "generated text of nothing": _toy_but(text=None),
+    "all from the cache": _toy_but(cached_tokens=10**9),
+    "nothing said of the cache": _toy_but(cached_tokens=None),
+    "no acceptance": _toy_but(spec_accept_length=0, spec_accept_histogram=[0, 0]),
+    "negative acceptance": _toy_but(spec_accept_length=-1.0, spec_accept_histogram=[5]),
+    "tokens made without logprobs": _toy_but(output_token_logprobs=[]),
+}
+
+
+@pytest.mark.parametrize("strange", STRANGE.values(), ids=STRANGE)
+def test_a_run_against_a_strange_server_ends_in_a_verdict(
+    strange: Callable[[StandIn], None], stand_in: StandIn, profile: dict[str, Any]
+) -> None:
+    strange(stand_in)
+    profile["gate"] |= SMALL | {"copy": {"count": 4, "lengths": [200]}, "facts": []}
+    check_run(stand_in.url, profile, "full")
