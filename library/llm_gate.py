@@ -37,6 +37,12 @@ options:
   api_key_file:
     description: File on the host that holds the key of the server.
     type: path
+  node:
+    description: Name of the host, for the reports.
+    type: str
+  release:
+    description: Name of the release that serves, for the reports.
+    type: str
   progress_file:
     description:
       - File on the host that is replaced after each check; JSON of C(done), C(total), C(note), C(updated).
@@ -134,6 +140,7 @@ from ansible.module_utils.progress import Progress as JobProgress
 MISSING_LIBRARY = None
 try:
     from ansible.module_utils.llm_gate.cli import read_api_key
+    from ansible.module_utils.llm_gate.document import name_target
     from ansible.module_utils.llm_gate.errors import UsageError
     from ansible.module_utils.llm_gate.gate import (
         Progress,
@@ -157,6 +164,8 @@ ARGUMENTS = {
     "deadline": {"type": "float"},
     "api_key": {"type": "str", "no_log": True},
     "api_key_file": {"type": "path", "no_log": False},
+    "node": {"type": "str"},
+    "release": {"type": "str"},
     "progress_file": {"type": "path"},
     "fail_on_verdict": {"type": "bool", "default": True},
 }
@@ -213,6 +222,7 @@ def main() -> None:
     except OSError as error:
         module.fail_json(msg=f"progress_file {progress_file}: {error.strerror}")
     document = run_gate(settings, progress_into(job))
+    document = name_target(document, module.params["node"], module.params["release"])
     result = {
         "changed": False,
         "verdict": document["verdict"],

@@ -399,7 +399,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize(("run", "engine"), [("quick", "sglang"), ("full", "sglang"), ("full", "vllm")])
-@cases(20)
+@cases(12)
 @given(source=SOURCES)
 def test_a_run_against_damaged_replies_ends_in_a_verdict(
     run: str, engine: str, source: random.Random, stand_in: StandIn, profile: dict[str, Any]
