@@ -20,6 +20,8 @@ from itertools import pairwise
 WINDOW = 1500
 # The end is judged by itself as well, so that what is sound before it does not dilute it.
 END = 400
+# What repeats may be one token up to this many characters; longer units are phrases.
+LONGEST_TOKEN = 16
 # A loop is looked for in this much of the end, whatever its period.
 TAIL = 20_000
 # Longer texts are judged by this much of their beginning and of their end.
@@ -159,7 +161,8 @@ def _tail_loop(text: str) -> Iterator[Finding]:
             # A ruler that is all of the last line.
             loops &= len(last_line) < length or _SEPARATOR_LINE.fullmatch(last_line) is None
         if loops:
-            yield Finding("tail-loop", f"the text ends in {count} times {excerpt(unit, 40)!r}")
+            rule = "tail-loop" if period <= LONGEST_TOKEN else "phrase-loop"
+            yield Finding(rule, f"the text ends in {count} times {excerpt(unit, 40)!r}")
             return
 
 

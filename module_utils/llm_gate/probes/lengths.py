@@ -38,7 +38,8 @@ class Sweep:
 def plan(profile: ModelProfile) -> list[Step]:
     """Two requests for each length, and one length more, just above the server's prefill chunk."""
     lengths = (*profile.probes.lengths, USUAL_CHUNK + 1)
-    prompt = 2 * sum(lengths)
+    # Whether cache namespaces are honoured is tried out with two short prompts.
+    prompt = 2 * sum(lengths) + 4 * SCORED_END
     shown = f"the last {SCORED_END} of {lengths[0]} to {lengths[-2]} tokens and of the chunk + 1, twice each"
     return [
         Step("absolute", shown, 4 * len(lengths) + 2, 4 * len(lengths) + 2, prompt),

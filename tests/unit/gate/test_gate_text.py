@@ -146,8 +146,11 @@ GARBAGE = {
     "newlines": ("Yes." + "\n" * 300, "S1-run"),
     "thirty-two-marks-after-prose": (ENGLISH + "!" * 32, "S1-run"),
     "word-loop-after-prose": (ENGLISH + " the" * 16, "tail-loop"),
-    "sentence-loop-after-prose": (ENGLISH + " Let me check this answer again, carefully. " * 6, "tail-loop"),
-    "paragraph-loop": ((ENGLISH + "\n\n") * 5, "tail-loop"),
+    "sentence-loop-after-prose": (
+        ENGLISH + " Let me check this answer again, carefully. " * 6,
+        "phrase-loop",
+    ),
+    "paragraph-loop": ((ENGLISH + "\n\n") * 5, "phrase-loop"),
     "asterisks-after-prose": (ENGLISH + " ** x" + " **" * 40, "tail-loop"),
     "leading-token": ("<s> The answer is 323.", "special-token"),
     "only-rules": ("OK\n" + f"{'-' * 30}\n" * 30, "S4-character-loop"),
