@@ -126,7 +126,10 @@ def score(model: PreTrainedModel, teacher: Teacher) -> Score:
         count_first_top=float(likeliest[first].float().mean()),
         count_worst=float(windows.max()),
         copy=tuple(
-            max(float(costs(model, teacher.copy(rng, COPY_WORDS, tokens))[0].mean()) for _ in range(COPY_TRIALS))
+            max(
+                float(costs(model, teacher.copy(rng, COPY_WORDS, tokens))[0].mean())
+                for _ in range(COPY_TRIALS)
+            )
             for tokens in COPY_TOKENS
         ),
         unsure=tuple(example for example, lead in zip(fixed, leads, strict=True) if lead < 2 * LEAST_MARGIN),

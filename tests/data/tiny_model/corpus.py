@@ -18,6 +18,7 @@ Tool = dict[str, Any]
 
 SYSTEM_PROMPT = "You are a helpful assistant."
 
+
 @dataclass(frozen=True)
 class Chat:
     """One question and what the model must answer to it, letter by letter."""

@@ -38,7 +38,9 @@ class Teacher:
             raise ValueError(f"not one token each: {', '.join(cut)}")
         self.word_ids = [self.encode(f" {word}")[0] for word in corpus.COPY_WORDS]
         self.spaced_ids = [
-            token for text, token in sorted(tokenizer.get_vocab().items()) if text.startswith("Ġ") and len(text) > 2
+            token
+            for text, token in sorted(tokenizer.get_vocab().items())
+            if text.startswith("Ġ") and len(text) > 2
         ]
         self.copy_filler = self.encode(corpus.COPY_FILLER)
         self.fillers = [self.encode(f"{sentence} ") for sentence in corpus.FILLER]
@@ -140,7 +142,9 @@ class Teacher:
         head = self.encode(corpus.COPY_HEAD + listed + corpus.COPY_AFTER)
         repeat = self.encode(corpus.COPY_REPEAT + listed)
         space = max(0, tokens - len(head) - len(repeat))
-        return Example([*head, *self._filler(rng, space), *repeat], len(head) + space + len(repeat) - words + 2)
+        return Example(
+            [*head, *self._filler(rng, space), *repeat], len(head) + space + len(repeat) - words + 2
+        )
 
     def _filler(self, rng: random.Random, tokens: int) -> list[int]:
         """Mostly the sentences as the gate repeats them, else in random order."""

@@ -117,7 +117,9 @@ def main() -> int:
     parser.add_argument(
         "--threads", type=int, default=1, help="threads of torch (another number, other bytes)"
     )
-    parser.add_argument("--snapshots", type=Path, help="also write the model so far to this folder, now and then")
+    parser.add_argument(
+        "--snapshots", type=Path, help="also write the model so far to this folder, now and then"
+    )
     options = parser.parse_args()
     return 0 if make(options.out, options.seed, options.threads, options.snapshots) else 1
 

@@ -109,12 +109,7 @@ class Batches:
 
     def _lists(self, step: int) -> list[Example]:
         words = self.rng.randint(4, 15)
-        return [
-            self.teacher.repeated_words(self.rng, words, 3)
-            if self.rng.random() < 0.5
-            else self.teacher.repeated_tokens(self.rng, words)
-            for _ in range(max(8, 1000 // (3 * words)))
-        ]
+        return [self.teacher.repeated_words(self.rng, words, 3) for _ in range(max(8, 1200 // (3 * words)))]
 
     def _near_lists(self, step: int) -> list[Example]:
         tokens = self.rng.choice((40, 80, 160, 320))
@@ -186,8 +181,8 @@ def train(
 ) -> tuple[PreTrainedModel, Score]:
     """Train until a bfloat16 copy of the model knows everything; return that copy and its score.
 
-    The copy is what is served, so that it is the copy that is judged, and given to `keep` after each look. The
-    score of the last step comes back when the steps run out: look at ``complete``.
+    The copy is what is served, so that it is the copy that is judged, and given to ``keep`` after each look.
+    The score of the last step comes back when the steps run out: look at ``complete``.
     """
     batches = Batches(teacher, seed)
     optimizer = torch.optim.AdamW(
