@@ -46,7 +46,7 @@ class Score:
     count_first: float
     count_first_top: float
     count_worst: float
-    """Nats a token in the first tokens, the share of these that are the likeliest, and of the worst window."""
+    """Nats a token in the first tokens, the share of these that are the likeliest, and the worst window."""
     copy: tuple[float, ...]
     """Mean nats a token of the copied words, by distance, the worse of the trials."""
     unsure: tuple[Example, ...]

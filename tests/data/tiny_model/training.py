@@ -29,7 +29,7 @@ class Schedule:
     """The rate stays at its peak for the first half of these and falls linearly in the second."""
     most_steps: int = 3000
     """Learning goes on at the lowest rate until everything is known, at most so long."""
-    check_every: int = 200
+    check_every: int = 300
 
     def rate(self, step: int) -> float:
         """The learning rate of a step."""
