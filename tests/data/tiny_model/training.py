@@ -208,6 +208,6 @@ def train(
             result = score(served, teacher)
             batches.unsure = [example for example in result.unsure if example in batches.short]
             print(f"step {step + 1}, {time.monotonic() - started:.0f} s: {result}", flush=True)
-            if result.complete and step + 1 >= schedule.planned_steps:
+            if result.complete:
                 break
     return served, result
