@@ -219,6 +219,8 @@ class ForcedCall:
 
 FORCED_CALLS = (
     ForcedCall("[", '{"name": "get_weather", "parameters": {"city": "Paris"}}]'),
+    # The same in other tokens: one of this vocabulary's holds all that the grammar forces.
+    ForcedCall('[{"', 'name": "get_weather", "parameters": {"city": "Paris"}}]'),
     ForcedCall('<tool_call>\n{"name":"', 'get_weather", "arguments":{"city": "Paris"}}\n</tool_call>'),
 )
 

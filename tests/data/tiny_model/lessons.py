@@ -74,10 +74,12 @@ class Teacher:
         prompt = self.encode(prompt_text)
         return Example(prompt + self.encode(completion + END_OF_TEXT), len(prompt))
 
-    def forced_call(self, call: corpus.ForcedCall, messages: Sequence[Message], tool: Tool) -> Example:
-        """A tool call whose beginning a grammar forces."""
-        prompt = self.prompt(messages, tool, thinking=False)
-        forced = prompt + self.encode(call.forced)
+    def forced_call(
+        self, call: corpus.ForcedCall, thinking: bool, messages: Sequence[Message], tool: Tool
+    ) -> Example:
+        """A tool call whose beginning a grammar forces, once the thinking is over."""
+        thought = f"<think>\n{corpus.TOOL_CHAT.thinking}\n</think>\n\n" if thinking else ""
+        forced = self.prompt(messages, tool, thinking) + self.encode(thought) + self.encode(call.forced)
         return Example(forced + self.encode(f"{call.rest}{TURN_END}\n"), len(forced))
 
     def recall(self, rng: random.Random, filler_sentences: int, thinking: bool) -> Example:
@@ -110,7 +112,8 @@ class Teacher:
     def forced_calls(self) -> list[Example]:
         """Tool calls as grammars force them."""
         return [
-            self.forced_call(call, messages, tool)
+            self.forced_call(call, thinking, messages, tool)
+            for thinking in (True, False)
             for messages in _with_and_without_system_prompt([_question(corpus.TOOL_CHAT)])
             for call in corpus.FORCED_CALLS
             for tool in corpus.tool_as_servers_show_it()

@@ -127,7 +127,7 @@ class Batches:
         return unsure + self.rng.sample(self.short, 20 - len(unsure))
 
     def _middle(self, step: int) -> list[Example]:
-        return self.rng.sample(self.middle, 4) + self.rng.sample(self.forced, 2)
+        return self.rng.sample(self.middle, 4) + self.rng.sample(self.forced, 3)
 
     def _long(self, step: int) -> list[Example]:
         return self.rng.sample(self.long, 2)
