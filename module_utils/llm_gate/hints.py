@@ -18,8 +18,8 @@ HINTS: dict[str, str] = {
     "served-name": "Another model is served here, or under another name (--served-model-name).",
     "nan-logits": f"NaN or all-zero logits, so token 0 wins every time. {_BACKEND_HINT}",
     "loop": f"One token for ever, mostly from NaN or all-zero logits. {_BACKEND_HINT}",
-    "phrase-loop": "The text repeats itself to its end: long answers loop first where the KV cache or its scales "
-    "are damaged. Compare with --kv-cache-dtype bf16, then another --attention-backend. "
+    "phrase-loop": "The text repeats itself to its end: long answers loop first where the KV cache or its "
+    "scales are damaged. Compare with --kv-cache-dtype bf16, then another --attention-backend. "
     "https://github.com/sgl-project/sglang/issues/22671",
     "think-tag": "The reasoning was not taken out of the answer: set --reasoning-parser to the model's.",
     "special-token": "Control tokens in the text: chat template, end tokens or tokenizer do not fit. "
