@@ -7,9 +7,13 @@ from typing import Any
 
 
 def untested_by_reason(document: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Each reason with the ids of the probes that did not test anything for it, in the document's order."""
+    """Each reason with the ids of the probes that were left out for it, in the document's order.
+
+    A probe that ran and could not test anything says so itself.
+    """
+    ran = {probe["id"] for probe in document["probes"]}
     reasons: dict[str, list[str]] = {}
     for entry in document["coverage"]:
-        if not entry["tested"]:
+        if not entry["tested"] and entry["id"] not in ran:
             reasons.setdefault(entry["reason"], []).append(entry["id"])
     return reasons
