@@ -37,6 +37,20 @@ options:
   api_key_file:
     description: File on the host that holds the key of the server.
     type: path
+  flush_after_nan:
+    description:
+      - Have the server flush its prefix cache if its logits were NaN, since the cache may hold them.
+      - Not for a server that others use.
+    type: bool
+    default: false
+  most_concurrency:
+    description:
+      - The most requests at a time, for a server that others use.
+      - What needs more is left out, and the report says so.
+    type: int
+  most_tokens:
+    description: The most tokens that the plan may cost. A plan above it is refused and nothing is sent.
+    type: int
   revision:
     description: Revision of the checkpoint, a part of a baseline's key that a server seldom knows.
     type: str
@@ -215,6 +229,9 @@ ARGUMENTS = {
     "deadline": {"type": "float"},
     "api_key": {"type": "str", "no_log": True},
     "api_key_file": {"type": "path", "no_log": False},
+    "flush_after_nan": {"type": "bool", "default": False},
+    "most_concurrency": {"type": "int"},
+    "most_tokens": {"type": "int"},
     "revision": {"type": "str"},
     "hardware": {
         "type": "dict",
@@ -242,6 +259,9 @@ def settings_of(params: dict[str, Any]) -> Settings:
         profile=params["profile"],
         model_profile=params["model_profile"],
         deadline_s=params["deadline"],
+        flush_after_nan=params["flush_after_nan"],
+        most_concurrency=params["most_concurrency"],
+        most_tokens=params["most_tokens"],
         api_key=read_api_key(Path(key_file)) if key_file else params["api_key"],
         deployment=deployment_of(params),
     )

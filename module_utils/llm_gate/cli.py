@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from .render import render_reports, table_lines
 
 EXIT_CODES = {"pass": 0, "warn": 0, "fail": 1, "error": 2}
 USAGE = 64
+KEY_VARIABLE = "LLM_GATE_API_KEY"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -70,9 +72,24 @@ def parser() -> argparse.ArgumentParser:
         metavar="JSON",
         help='what speed depends on, such as {"gpu": "RTX PRO 6000", "count": 8, "power_cap_w": 400}',
     )
-    options.add_argument("--api-key-file", metavar="FILE", help="file that holds the server's API key")
+    options.add_argument(
+        "--api-key-file",
+        metavar="FILE",
+        help=f"file that holds the server's API key; default: ${KEY_VARIABLE}",
+    )
     options.add_argument(
         "--deadline", type=float, metavar="S", help="seconds for the whole run; default: the profile's"
+    )
+    options.add_argument(
+        "--flush-after-nan",
+        action="store_true",
+        help="have the server flush its cache if its logits were NaN; not for a server that others use",
+    )
+    options.add_argument(
+        "--most-concurrency", type=int, metavar="N", help="the most requests at a time, for a live server"
+    )
+    options.add_argument(
+        "--most-tokens", type=int, metavar="N", help="refuse a plan that may cost more tokens"
     )
     options.add_argument("--dry-run", action="store_true", help="print the plan and send nothing")
     options.add_argument("--out", metavar="DIR", help="folder for the reports; needed unless --dry-run")
@@ -123,13 +140,23 @@ def _settings(options: argparse.Namespace) -> Settings:
         if options.model_profile is None
         else load_model_profile(Path(options.model_profile)),
         deadline_s=options.deadline,
-        api_key=None if options.api_key_file is None else read_api_key(Path(options.api_key_file)),
+        api_key=_api_key(options.api_key_file),
         deployment=Deployment(
             revision=options.revision or None,
             hardware=None if options.hardware is None else _read_hardware(options.hardware),
             baseline=None if options.baseline is None else _read_baseline(Path(options.baseline)),
         ),
+        flush_after_nan=options.flush_after_nan,
+        most_concurrency=options.most_concurrency,
+        most_tokens=options.most_tokens,
     )
+
+
+def _api_key(file: str | None) -> str | None:
+    if file is not None:
+        return read_api_key(Path(file))
+    key = os.environ.get(KEY_VARIABLE)
+    return check_api_key(key, KEY_VARIABLE) if key else None
 
 
 def read_api_key(path: Path) -> str:

@@ -123,6 +123,10 @@ class Client:
         self._api_key = api_key
         self._lock = threading.Lock()
 
+    def again(self) -> Client:
+        """Another client for the same server and deadline, which counts its own requests."""
+        return Client(self.url, self.deadline, self.request_timeout_s, self._api_key)
+
     def get(self, path: str) -> object:
         """The JSON document at a path."""
         return self._json(self._exchange("GET", path, None, self.request_timeout_s), f"GET {path}")
@@ -137,9 +141,9 @@ class Client:
         self._expect_200(transfer, f"POST {path}")
         return read_events(transfer.sent, transfer.pieces, self._shown(transfer.body()))
 
-    def look(self, path: str, seconds: float) -> int:
+    def look(self, path: str, seconds: float, method: str = "GET") -> int:
         """The HTTP status of a path, whatever it is: a sign of life."""
-        transfer = self._exchange("GET", path, None, min(seconds, self.request_timeout_s))
+        transfer = self._exchange(method, path, None, min(seconds, self.request_timeout_s))
         assert transfer.status is not None
         return transfer.status
 

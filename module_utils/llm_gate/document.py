@@ -11,7 +11,7 @@ from .baseline import Stored
 from .results import Coverage, Evidence, ProbeResult, Verdict
 from .server import Server
 from .text import excerpt
-from .verdict import ORDER, judge_run
+from .verdict import ORDER, doubted, judge_run
 
 SCHEMA_VERSION = 1
 # Longer than any text the gate writes, shorter than a server's idea of a name.
@@ -73,6 +73,10 @@ def write_document(run: Run, secret: str | None) -> dict[str, object]:
 def summarise(verdict: Verdict, results: Sequence[ProbeResult]) -> str:
     """The run in one sentence: what was wrong first, or what passed."""
     worst = max(results, key=lambda result: ORDER.index(result.verdict), default=None)
+    again = doubted(result for result in results if result.runs > 1)
+    if verdict == "fail" and again and worst is not None and worst.verdict != "fail":
+        told = "; ".join(f"{result.id}: {_decisive(result)[0].text}" for result in again)
+        return f"fail: {len(again)} warnings that came back when asked again: {told}"
     if worst is None or worst.verdict != verdict:
         return f"{verdict}: not every probe that the profile asks for was run"
     first = _decisive(worst)[0]
@@ -103,6 +107,7 @@ def _probe(result: ProbeResult) -> dict[str, object]:
         "verdict": result.verdict,
         "category": result.category,
         "duration_s": result.duration_s,
+        "runs": result.runs,
         "requests": result.requests,
         "tokens": {"prompt": result.prompt_tokens, "completion": result.completion_tokens},
         "measured": {check: dict(values) for check, values in result.notes.measured.items()},

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import groupby
+from threading import Lock
 
 from .baseline import Deployment
 from .chat import Tokens
@@ -20,10 +23,10 @@ from .probe_data import Speed
 from .probes import PROBES
 from .profiles import PROBE_IDS, PROFILES
 from .results import Coverage, Evidence, Notes, ProbeResult
-from .section import positive_number
-from .server import look_at_health, look_at_presence
+from .section import positive_integer, positive_number
+from .server import flush_cache, look_at_health, look_at_presence
 from .text import excerpt
-from .verdict import judge_probe
+from .verdict import doubted, judge_probe
 
 SERVER_DIED = "server-died"
 # Called after each check with the number done, the number in all, and a short note.
@@ -32,7 +35,11 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """What to test and how, checked."""
+    """What to test and how, checked.
+
+    Where `flush_after_nan` allows it, a server whose logits were NaN is made to forget its cache, which may
+    hold them. A server that others use is never flushed unasked.
+    """
 
     url: str
     model: str | None
@@ -41,6 +48,7 @@ class Settings:
     deadline_s: float
     api_key: str | None
     deployment: Deployment
+    flush_after_nan: bool
 
     @property
     def wanted_model(self) -> str | None:
@@ -57,13 +65,23 @@ def make_settings(
     deadline_s: float | None = None,
     api_key: str | None = None,
     deployment: Deployment | None = None,
+    flush_after_nan: bool = False,
+    most_concurrency: int | None = None,
+    most_tokens: int | None = None,
 ) -> Settings:
-    """Check everything that can be checked without sending anything. Raises UsageError."""
+    """Check everything that can be checked without sending anything. Raises UsageError.
+
+    `most_concurrency` and `most_tokens` are the load budget of a server that others use: more requests than
+    that are never under way at a time, and a plan that may cost more tokens is refused.
+    """
     if profile not in PROFILES:
         raise UsageError(f"profile: must be one of {', '.join(PROFILES)}, not {profile!r}")
-    read_profile = read_model_profile(model_profile)
+    read_profile = read_model_profile(model_profile, thorough=profile != "quick")
+    if most_concurrency is not None:
+        most_concurrency = positive_integer(most_concurrency, "most_concurrency")
+        read_profile = replace(read_profile, most_concurrency=most_concurrency)
     usual_s = read_profile.deadline_s + (read_profile.soak.seconds if profile == "soak" else 0)
-    return Settings(
+    settings = Settings(
         url=check_url(url),
         model=model or None,
         profile=profile,
@@ -71,7 +89,25 @@ def make_settings(
         deadline_s=usual_s if deadline_s is None else positive_number(deadline_s, "deadline"),
         api_key=None if api_key is None else check_api_key(api_key, "api_key"),
         deployment=deployment or Deployment(),
+        flush_after_nan=flush_after_nan,
     )
+    if most_tokens is not None:
+        _refuse_above(positive_integer(most_tokens, "most_tokens"), settings)
+    return settings
+
+
+def _refuse_above(most_tokens: int, settings: Settings) -> None:
+    costs = [
+        cost_of(step, settings.model_profile.probes.speed)
+        for _probe, steps in plan(settings)
+        for step in steps
+    ]
+    tokens = sum(cost.prompt_tokens + cost.completion_tokens for cost in costs)
+    if tokens > most_tokens:
+        raise UsageError(
+            f"profile {settings.profile} may cost {tokens} tokens, the load budget is {most_tokens}: "
+            f"choose a smaller profile or raise the budget"
+        )
 
 
 def plan(settings: Settings) -> list[tuple[Probe, list[Step]]]:
@@ -130,12 +166,14 @@ def run_gate(settings: Settings, progress: Progress | None = None) -> dict[str, 
     started = datetime.now(UTC)
     total = count_checks(settings)
     done = 0
+    lock = Lock()
 
     def check_done(check: str, verdict: str) -> None:
         nonlocal done
-        done += 1
-        if progress:
-            progress(done, total, f"{check}: {verdict}")
+        with lock:
+            done += 1
+            if progress:
+                progress(done, max(done, total), f"{check}: {verdict}")
 
     context = Context(
         client=Client(
@@ -148,20 +186,19 @@ def run_gate(settings: Settings, progress: Progress | None = None) -> dict[str, 
         wanted_model=settings.wanted_model,
         tokens=Tokens(),
         check_done=check_done,
+        may_flush=settings.flush_after_nan,
         deployment=settings.deployment,
     )
     asked = PROFILES[settings.profile]
     results: list[ProbeResult] = []
     untested: dict[str, str] = {}
-    for name in asked:
-        reason = reason_to_leave_out(PROBES[name], results, context)
-        if not reason:
-            result = run_probe(PROBES[name], context)
-            reason = tested_nothing(result)
-            if not reason:
-                results.append(result)
-        if reason:
-            untested[name] = reason
+    for group in in_groups(PROBES[name] for name in asked):
+        reasons = {probe.id: reason_to_leave_out(probe, results, context) for probe in group}
+        ran = run_group([probe for probe in group if not reasons[probe.id]], context)
+        reasons |= {result.id: tested_nothing(result) for result in ran}
+        results += [result for result in ran if not reasons[result.id]]
+        untested |= {name: reason for name, reason in reasons.items() if reason}
+    results = ask_again(results, context)
     run = Run(
         run_id=f"{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}",
         started=started,
@@ -193,6 +230,36 @@ def reason_to_leave_out(probe: Probe, results: list[ProbeResult], context: Conte
     return ""
 
 
+def in_groups(probes: Iterable[Probe]) -> list[list[Probe]]:
+    """The probes in order: those in a row that disturb nobody as one group, every other by itself."""
+    groups = []
+    for beside, row in groupby(probes, lambda probe: probe.beside):
+        members = list(row)
+        groups += [members] if beside else [[probe] for probe in members]
+    return groups
+
+
+def run_group(group: list[Probe], context: Context) -> list[ProbeResult]:
+    """Run probes at the same time; the results in their order."""
+    if len(group) < 2:
+        return [run_probe(probe, context) for probe in group]
+    with ThreadPoolExecutor(len(group)) as pool:
+        return list(pool.map(lambda probe: run_probe(probe, context.apart()), group))
+
+
+def ask_again(results: list[ProbeResult], context: Context) -> list[ProbeResult]:
+    """The results, with those of a second run for probes whose warnings together are in doubt."""
+    again = {first.id: _run_again(first, context) for first in doubted(results)}
+    return [again.get(result.id, result) for result in results]
+
+
+def _run_again(first: ProbeResult, context: Context) -> ProbeResult:
+    second = run_probe(PROBES[first.id], context)
+    warnings = "; ".join(entry.text for entry in first.notes.evidence if entry.verdict == "warn")
+    second.notes.measured["first run"] = {"warned": warnings}
+    return replace(second, runs=2)
+
+
 def tested_nothing(result: ProbeResult) -> str:
     """The reasons of a probe whose checks were all skipped; empty for one that tested something."""
     evidence = result.notes.evidence
@@ -211,6 +278,7 @@ def run_probe(probe: Probe, context: Context) -> ProbeResult:
         text = f"a bug in the probe {probe.id}: {type(error).__name__}: {excerpt(str(error), 200)}"
         notes.evidence.append(Evidence(probe.id, "error", "internal", text))
     look_for_life(probe.id, context, notes)
+    forget_nan(probe.id, context, notes)
     return ProbeResult(
         id=probe.id,
         title=probe.title,
@@ -235,6 +303,20 @@ def look_for_life(probe: str, context: Context, notes: Notes) -> None:
     if death:
         text = f"the server died during {probe}: {death}"
         notes.evidence.append(Evidence(probe, "error", SERVER_DIED, text, HINTS[SERVER_DIED]))
+
+
+def forget_nan(probe: str, context: Context, notes: Notes) -> None:
+    """Have a server that showed NaN forget its cache, or write down that it was not to be touched.
+
+    What NaN logits were computed from may be cached: https://github.com/jundot/omlx/issues/2255
+    """
+    if context.server is None or not any(entry.rule == "nan-logits" for entry in notes.evidence):
+        return
+    if context.may_flush:
+        fate = flush_cache(context.client, context.server.engine)
+    else:
+        fate = "kept, since nobody allowed to flush it: it may hold NaN until it is flushed or restarted"
+    notes.measured[probe] = {**notes.measured.get(probe, {}), "cache": fate}
 
 
 def cover(

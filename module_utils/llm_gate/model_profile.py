@@ -56,8 +56,12 @@ gate:
   concurrency: [1, 2, 3, 5, 9, 17]
   bars: {regret_large_share: 0.02}   # any of probe_data.Bars; a mixture of experts needs this one
   speed: {prefill: 2500, decode: 60}   # tokens per second, for the seconds in the plan only
+  full:                      # what the run profiles full and soak take instead; any key of this section
+    lengths: [1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64, 100, 500, 1536, 2001, 3072, 4096]
 ```
 
+Two more keys have a module each that documents them: `template` (template_data.py), which without golden
+chats tests little, and `protocol` (protocol_data.py), whose defaults suit a large chat model with tools.
 Golden, throughput and soak read these; the values are the defaults, and without `tasks` there is no soak.
 
 ```yaml baseline
@@ -85,7 +89,7 @@ gate:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .chat import RESERVED_FIELDS
@@ -93,8 +97,10 @@ from .defaults import GATE
 from .errors import UsageError
 from .golden_data import GoldenBars, Throughput, read_golden_bars, read_throughput
 from .probe_data import ProbeData, Question, read_question, take_probe_data
+from .protocol_data import ProtocolData, read_protocol
 from .section import NEEDED, Section, kind, optional, positive_integer, positive_number, text
 from .soak_data import Soak, read_soak
+from .template_data import TemplateData, read_template
 
 # YAML reads a bare `on` as true, and the way into an Ansible module makes that a text.
 _SWITCHES: Mapping[object, str] = {
@@ -137,7 +143,10 @@ class Smoke:
 
 @dataclass(frozen=True)
 class ModelProfile:
-    """What the gate needs to know of a model. Times in seconds."""
+    """What the gate needs to know of a model. Times in seconds.
+
+    `most_concurrency` is the run's own: the load budget of a server that others use, None without one.
+    """
 
     served_name: str | None
     deadline_s: float
@@ -145,9 +154,21 @@ class ModelProfile:
     thinking: Thinking | None
     smoke: Smoke
     probes: ProbeData
+    template: TemplateData
+    protocol: ProtocolData
     golden: GoldenBars
     throughput: Throughput
     soak: Soak
+    most_concurrency: int | None = None
+
+    def allowed(self, concurrencies: Sequence[int]) -> tuple[int, ...]:
+        """Those numbers of requests at a time that the load budget of the run allows, at least 1."""
+        most = self.most_concurrency
+        return tuple(c for c in concurrencies if most is None or c <= most) or (1,)
+
+    def at_a_time(self, wanted: int) -> int:
+        """So many requests at a time, or as many as the load budget allows."""
+        return wanted if self.most_concurrency is None else min(wanted, self.most_concurrency)
 
     @property
     def facts(self) -> tuple[Question, ...]:
@@ -163,14 +184,30 @@ class ModelProfile:
         return self.thinking.off if self.thinking else {}
 
 
-def read_model_profile(document: object | None) -> ModelProfile:
-    """Check the gate's part of a model profile; None takes the defaults. Raises UsageError with the key."""
+def read_model_profile(document: object | None, thorough: bool = False) -> ModelProfile:
+    """Check the gate's part of a model profile; None takes the defaults. Raises UsageError with the key.
+
+    A thorough run takes what `full` says instead. Both are checked whichever is wanted.
+    """
     if document is None:
         document = {"gate": GATE}
     try:
-        return _model_profile(document)
+        return [_model_profile(each) for each in _quick_and_full(document)][thorough]
     except UsageError as error:
         raise UsageError(f"model profile: {error}") from None
+
+
+def _quick_and_full(document: object) -> tuple[object, object]:
+    """The document without `gate.full`, and with what that says in its place."""
+    gate = document.get("gate") if isinstance(document, Mapping) else None
+    if not isinstance(gate, Mapping) or "full" not in gate:
+        return document, document
+    more = gate["full"]
+    if not isinstance(more, Mapping):
+        raise UsageError(f"gate.full must be a mapping, not {kind(more)}")
+    quick = {key: value for key, value in gate.items() if key != "full"}
+    assert isinstance(document, Mapping)
+    return {**document, "gate": quick}, {**document, "gate": {**quick, **more}}
 
 
 def _model_profile(document: object) -> ModelProfile:
@@ -186,6 +223,8 @@ def _model_profile(document: object) -> ModelProfile:
         thinking=thinking,
         smoke=section.take("smoke", lambda value, path: _smoke(value, path, thinking is not None)),
         probes=take_probe_data(section),
+        template=section.take("template", read_template, {}),
+        protocol=section.take("protocol", read_protocol, {}),
         golden=section.take("golden", read_golden_bars, {}),
         throughput=section.take("throughput", read_throughput, {}),
         soak=section.take("soak", read_soak, {}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from .baseline import Deployment
@@ -45,8 +45,13 @@ class Context:
     tokens: Tokens
     check_done: Callable[[str, str], None]
     server: Server | None = None
+    may_flush: bool = False
     deployment: Deployment = field(default_factory=Deployment)
     _scorer: Scorer | None = None
+
+    def apart(self) -> Context:
+        """The same for a probe that runs beside others: what it sends and spends is counted by itself."""
+        return replace(self, client=self.client.again(), tokens=Tokens(), _scorer=None)
 
     def chat(self) -> Chat:
         """A conversation with the identified model."""
@@ -82,7 +87,8 @@ class Probe:
     """A set of checks with one verdict. `run` writes notes as it goes and raises only if it has a bug.
 
     It is not run if one of the probes `after` which it comes has failed. A probe whose checks were all
-    skipped has tested nothing: it stands in the coverage with their reasons and has no verdict.
+    skipped has tested nothing: it stands in the coverage with their reasons and has no verdict. Probes in a
+    row that say `beside` disturb nobody and run at the same time.
     """
 
     id: str
@@ -91,6 +97,7 @@ class Probe:
     plan: Callable[[ModelProfile], list[Step]]
     run: Callable[[Context, Notes], None]
     after: tuple[str, ...] = GROUND
+    beside: bool = False
 
 
 @dataclass(frozen=True)

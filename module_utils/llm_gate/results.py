@@ -34,7 +34,10 @@ class Notes:
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """A probe that ran. Durations in seconds; tokens as the server counts them."""
+    """A probe that ran. Durations in seconds; tokens as the server counts them.
+
+    `runs` is 2 for one that was asked again since it and another one had warned.
+    """
 
     id: str
     title: str
@@ -45,6 +48,7 @@ class ProbeResult:
     prompt_tokens: int
     completion_tokens: int
     notes: Notes
+    runs: int = 1
 
 
 @dataclass(frozen=True)

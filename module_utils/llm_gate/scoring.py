@@ -108,9 +108,13 @@ class Scorer(ABC):
                 self._filler += self.tokenize(self._filler_text, goes_on=bool(self._filler))
         return self._filler[:tokens]
 
-    def nonce(self, then: str = ". ") -> list[int]:
-        """The ids of a random number and what comes after it: a prompt that begins so is in no cache."""
-        return self.tokenize(f"{secrets.randbelow(10**NONCE_DIGITS):0{NONCE_DIGITS}}{then}")
+    def nonce(self, then: str = ". ", goes_on: bool = False) -> list[int]:
+        """The ids of a random number and what comes after it: a prompt that begins so is in no cache.
+
+        Its first few tokens may be: those of the tokenizer's own, and the first digits of another nonce.
+        """
+        digits = f"{secrets.randbelow(10**NONCE_DIGITS):0{NONCE_DIGITS}}"
+        return self.tokenize(f"{digits}{then}", goes_on)
 
     def honours_namespaces(self) -> bool:
         """Whether a cache key of a request's own keeps it from the cache of others, tried out.
@@ -130,7 +134,9 @@ class Scorer(ABC):
         try:
             reply = self._offered(self._path, body)
         except HttpStatus as error:
-            if may_be_nan(error) and self._answers_without(body):
+            # A status that comes now and then says nothing about logprobs; it stays the error that it is.
+            is_nan = may_be_nan(error) and self._answers(self._without_logprobs(body))
+            if is_nan and not self._answers(body):
                 raise NanLogits(NAN_STATUS.format(error.status), max(1, len(ids) - first)) from None
             raise
         return self._read_scored(reply, ids, first)
@@ -152,9 +158,9 @@ class Scorer(ABC):
     @abstractmethod
     def _read_scored(self, reply: Mapping[str, object], ids: Sequence[int], first: int) -> Scored: ...
 
-    def _answers_without(self, body: Mapping[str, object]) -> bool:
+    def _answers(self, body: Mapping[str, object]) -> bool:
         try:
-            self.client.post(self._path, self._without_logprobs(body))
+            self.client.post(self._path, body)
         except HttpStatus:
             return False
         return True

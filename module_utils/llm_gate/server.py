@@ -145,6 +145,16 @@ def look_at_presence(client: Client) -> str | None:
     return f"GET /v1/models: HTTP {status}" if status >= 500 else None
 
 
+def flush_cache(client: Client, engine: str | None) -> str:
+    """Have the server forget its prefix cache; what came of it, in words."""
+    page = "/reset_prefix_cache" if engine == "vllm" else "/flush_cache"
+    try:
+        status = client.look(page, LOOK_S, "POST")
+    except RequestFailed as error:
+        return f"not flushed: {error}"
+    return "flushed" if status == 200 else f"not flushed: POST {page}: HTTP {status}"
+
+
 def _page(client: Client, path: str, old_path: str) -> dict[str, object] | None:
     """A page that only SGLang has, by its new or its deprecated name; None if there is none."""
     for name in (path, old_path):

@@ -11,9 +11,11 @@ from . import (
     long_copy,
     nan_scan,
     prefix_cache,
+    protocol,
     rescore,
     smoke,
     soak,
+    template,
     throughput,
 )
 
@@ -22,12 +24,14 @@ PROBES: dict[str, Probe] = {
     for probe in (
         smoke.PROBE,
         identity.PROBE,
+        template.PROBE,
         nan_scan.PROBE,
         lengths.PROBE,
         rescore.PROBE,
         prefix_cache.PROBE,
         concurrency.PROBE,
         long_copy.PROBE,
+        protocol.PROBE,
         golden.PROBE,
         throughput.PROBE,
         soak.PROBE,

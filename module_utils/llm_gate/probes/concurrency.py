@@ -31,11 +31,12 @@ LEAST_QUESTIONS = 8
 
 @dataclass(frozen=True)
 class Told:
-    """What came for a question, and whether it is right."""
+    """What came for a question, and whether it is right; `silent` if the model ended without a word."""
 
     fact: Question
     text: str
     right: bool
+    silent: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,10 @@ class Ladder:
 def plan(profile: ModelProfile) -> list[Step]:
     """A rung for each concurrency: questions, some prose with them, and the prose's logprobs."""
     data = profile.probes
+    rungs = profile.allowed(data.concurrency)
     steps = []
-    for concurrency in data.concurrency:
-        questions, texts = sizes(concurrency, len(profile.facts), concurrency == data.concurrency[0])
+    for concurrency in rungs:
+        questions, texts = sizes(concurrency, len(profile.facts), concurrency == rungs[0])
         facts = _facts(profile, concurrency, questions)
         tokens = min(TEXT_TOKENS, data.continuation_tokens)
         asked = f"{questions} questions by POST {PATH}, {texts} texts of {tokens} tokens"
@@ -90,11 +92,16 @@ def sizes(concurrency: int, facts: int, first: bool) -> tuple[int, int]:
 def run(context: Context, notes: Notes) -> None:
     """Climb the rungs; each is held against the first, then acceptance over all."""
     ladder = Ladder()
+    wanted, profile = context.profile.probes.concurrency, context.profile
+    rungs = profile.allowed(wanted)
     checks: dict[str, Callable[[Check, Context], None]] = {
-        f"c{concurrency}": partial(_climb, ladder=ladder, concurrency=concurrency)
-        for concurrency in context.profile.probes.concurrency
+        f"c{concurrency}": partial(_climb, ladder=ladder, concurrency=concurrency) for concurrency in rungs
     }
     run_checks(context, notes, {**checks, "acceptance": partial(_acceptance, rungs=ladder.rungs)})
+    if wanted[-1] > rungs[-1]:
+        budget = f"the load budget allows {profile.most_concurrency} requests at a time"
+        text = f"concurrency {rungs[-1] + 1} to {wanted[-1]} not tested: {budget}"
+        Check("load", notes).say("skipped", "not-tested", text)
 
 
 def _climb(check: Check, context: Context, ladder: Ladder, concurrency: int) -> None:
@@ -177,7 +184,8 @@ def _prompts(profile: ModelProfile, scorer: Scorer | None, count: int) -> list[t
 def _ask(context: Context, fact: Question) -> Told:
     answer = context.chat().ask(fact.prompt, fact.max_tokens, context.profile.thinking_off)
     text = (answer.content or "").strip()
-    return Told(fact, text, holds_word(text, fact.expect) and not find_garbage(text))
+    right = holds_word(text, fact.expect) and not find_garbage(text)
+    return Told(fact, text, right, silent=not text and answer.finish_reason == "stop")
 
 
 def _write(context: Context, scorer: Scorer | None, prompt: str, ids: list[int]) -> Text:
@@ -192,7 +200,15 @@ def _write(context: Context, scorer: Scorer | None, prompt: str, ids: list[int])
 def judge_answers(
     told: Sequence[Told], base: Sequence[Told], bars: Bars
 ) -> list[tuple[CheckVerdict, str, str]]:
-    """Wrong answers: too many of all, or of those right on the first rung, where a few are a warning."""
+    """Wrong answers: too many of all, or of those right on the first rung, where a few are a warning.
+
+    Not one may be silent. A sound model answers, and users met this in 3 to 8 of 1000 requests under load:
+    https://github.com/joninco/rtx6kpro/blob/master/models/ds4f-empty-think/README.md
+    """
+    silent = [one for one in told if one.silent]
+    if silent:
+        shown = f'"{excerpt(silent[0].fact.prompt, 40)}" answered with nothing and finish_reason stop'
+        return [("fail", "empty-at-stop", f"{len(silent)} of {len(told)} answers are empty: {shown}")]
     alone = {one.fact.prompt for one in base if one.right}
     known = [one for one in told if one.fact.prompt in alone]
     wrong = [one for one in known if not one.right]

@@ -62,7 +62,7 @@ def plan(profile: ModelProfile) -> list[Step]:
     # A rung that looks bad is climbed once more, and one answer more tells what speculation accepts.
     return [
         step("single", alone + 1, data.tokens, 1),
-        *(step(f"c{rung}", 2 * rung, data.ramp_tokens, rung) for rung in data.ramp),
+        *(step(f"c{rung}", 2 * rung, data.ramp_tokens, rung) for rung in profile.allowed(data.ramp)),
     ]
 
 
@@ -71,7 +71,7 @@ def run(context: Context, notes: Notes) -> None:
     waves: dict[int, Wave] = {}
     rungs = {
         f"c{concurrency}": partial(_rung, waves=waves, concurrency=concurrency)
-        for concurrency in context.profile.throughput.ramp
+        for concurrency in context.profile.allowed(context.profile.throughput.ramp)
     }
     run_checks(context, notes, {"single": _single, **rungs})
 

@@ -440,7 +440,6 @@ def test_of_several_baselines_the_one_that_fits_is_taken(
 
 def test_changed_greedy_texts_are_a_warning(stand_in: StandIn, golden_profile: dict[str, Any]) -> None:
     stored = stored_by(stand_in, golden_profile)
-    stand_in.chat["arithmetic"] = json_reply(completion("It is 323."))
     texts = (Text("What is 17*19?", 16, "323"),)
     stored = replace(stored, baseline=replace(stored.baseline, texts=texts))
     document = gate(stand_in, golden_profile, Deployment(baseline=stored))

@@ -101,6 +101,20 @@ def test_the_wanted_model_and_the_key_reach_the_server(stand_in: StandIn, tmp_pa
     assert not any("sk-not" in path.read_text() for path in (tmp_path / "out").iterdir())
 
 
+def test_the_key_may_come_from_the_environment(
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--url", stand_in.url, "--out", str(tmp_path), "--model", "tiny-qwen3"]
+    monkeypatch.setenv("LLM_GATE_API_KEY", "two words")
+    assert cli.main(arguments) == 64
+    assert "LLM_GATE_API_KEY: must hold one key" in capsys.readouterr().err
+    monkeypatch.setenv("LLM_GATE_API_KEY", "sk-of-the-environment")
+    assert cli.main(arguments) == 0
+    assert {request.headers["Authorization"] for request in stand_in.requests} == {
+        "Bearer sk-of-the-environment"
+    }
+
+
 def test_a_baseline_is_recorded_by_its_hash(stand_in: StandIn, tmp_path: Path) -> None:
     baseline = tmp_path / "baseline.json"
     baseline.write_text(to_text(a_baseline()))

@@ -294,7 +294,7 @@ def test_a_sound_server_passes_a_soak(stand_in: StandIn, soak_profile: dict[str,
 def test_a_silent_empty_answer_now_and_then_fails_a_soak(
     stand_in: StandIn, soak_profile: dict[str, Any]
 ) -> None:
-    good = stand_in.chat["thinking"]
+    good = json_reply(completion("323", reasoning="17*20 is 340, minus 17 is 323."))
     seen: list[int] = []
 
     def reply(handler: Any) -> None:
@@ -312,7 +312,7 @@ def test_failed_requests_of_a_soak_are_errors_and_the_rest_is_judged(
     stand_in: StandIn, soak_profile: dict[str, Any]
 ) -> None:
     seen: list[int] = []
-    good = stand_in.chat["thinking"]
+    good = json_reply(completion("323", reasoning="17*20 is 340, minus 17 is 323."))
 
     def reply(handler: Any) -> None:
         seen.append(1)
