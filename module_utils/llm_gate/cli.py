@@ -20,7 +20,7 @@ from .errors import UsageError
 from .files import write_atomically
 from .gate import Settings, make_settings, plan_lines, run_gate
 from .profiles import PROFILES
-from .record import record_pass
+from .record import record_pass, recording_settings
 from .render import render_reports, table_lines
 
 EXIT_CODES = {"pass": 0, "warn": 0, "fail": 1, "error": 2}
@@ -101,6 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = parser().parse_args(arguments)
         settings = _settings(options)
+        if options.record:
+            settings = recording_settings(settings)
         if options.dry_run:
             print("\n".join(plan_lines(settings)))
             return 0
