@@ -69,6 +69,7 @@ protocol:
     expect: Paris
     max_tokens: 8
   answers: {count: 24, exact: false}   # so many facts, each asked twice
+  mixed: true                # facts beside the schema's question, which must not disturb one another
 ```
 """
 
@@ -243,6 +244,7 @@ class ProtocolData:
     conversations: tuple[Conversation, ...]
     completion: Question | None
     answers: Answers | None
+    mixed: bool
 
 
 def read_protocol(value: object, path: str) -> ProtocolData:
@@ -258,6 +260,7 @@ def read_protocol(value: object, path: str) -> ProtocolData:
         conversations=section.take("conversations", _conversations, _CONVERSATIONS),
         completion=section.take("completion", optional(_completion), _COMPLETION),
         answers=section.take("answers", optional(_answers), {}),
+        mixed=section.take("mixed", boolean, True),
     )
     section.close()
     return data
