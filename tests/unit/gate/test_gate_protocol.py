@@ -432,6 +432,7 @@ def test_a_grammar_that_reaches_other_requests_is_found(stand_in: StandIn, profi
 
     stand_in.spoil = leak
     assert bad(gate(stand_in, profile), "protocol") == {("mixed", "fail", "mixed")}
+    shaped.clear()
     profile["gate"]["protocol"] = {"mixed": False}
     document = gate(stand_in, profile)
     assert document["verdict"] == "pass"
