@@ -13,11 +13,11 @@ from functools import partial
 
 from ..asking import Ask, Reply, ask_all
 from ..chat import PATH, RAW_PATH, Answer, Chat, Prompt, RawCompletions
-from ..errors import HttpStatus, NotTested
+from ..errors import REFUSED, HttpStatus, NotTested
 from ..model_profile import ModelProfile
 from ..probe import Check, Context, Probe, Step, failed_request, run_checks, verdict_of
 from ..probe_data import Question
-from ..protocol_data import Tools
+from ..protocol_data import Structured, Tools
 from ..reply_rules import (
     Found,
     came_in_one_lump,
@@ -36,12 +36,14 @@ from ..reply_rules import (
 from ..results import Notes
 from ..text import excerpt
 
-# Statuses by which servers say that they do not take a request as it is, and that a page is not there.
-_REFUSED = frozenset({400, 415, 422, 501})
+# Statuses by which servers say that a page is not there.
 _NOT_THERE = frozenset({404, 405})
 _UNKNOWN_MODEL = "no-such-model"
 _NAME_TOKENS = 8
 _MOST_MIXED = 6
+# Some servers lose calls now and then, so that one is not enough:
+# https://github.com/local-inference-lab/rtx6kpro/blob/master/troubleshooting/common-issues.md
+_CALLS = 4
 # A streamed call that broke is asked for again so often. SGLang 0.5.9 loses the arguments of a call whose
 # name and rest arrive in one piece (function_call/base_format_detector.py), which a busy event loop makes of
 # them now and then; with --stream-interval 4 it loses a third of all calls, with a wrong parser all.
@@ -99,18 +101,18 @@ def _tools(profile: ModelProfile) -> list[Case]:
         raise NotTested("the model profile says that the model has no tools")
     judge = partial(judge_call, tools=tools)
 
-    def case(choice: str, thinking: Mapping[str, object], label: str) -> Case:
-        extra = {**thinking, "tools": list(tools.tools), "tool_choice": choice}
-        shaped = choice == "required"
+    def case(choice: str) -> Case:
+        extra = {**profile.thinking_off, "tools": list(tools.tools), "tool_choice": choice}
+        label, shaped = f"tool_choice {choice}", choice == "required"
         return Case(label, tools.prompt, tools.max_tokens, extra, judge, ("tool_calls",), shaped=shaped)
 
-    cases = [
-        case("required", profile.thinking_off, "tool_choice required"),
-        case("auto", profile.thinking_off, "tool_choice auto"),
-    ]
-    if profile.thinking is not None:
-        # Where the parser of the reasoning takes the call for a part of it.
-        cases.append(case("auto", profile.thinking_on, "tool_choice auto, thinking"))
+    auto = case("auto")
+    cases = [case("required"), *[auto] * _CALLS]
+    if profile.smoke.thinking is not None:
+        # Where the parser of the reasoning may take the call for a part of it.
+        extra = {**auto.extra, **profile.thinking_on}
+        most = tools.max_tokens + profile.smoke.thinking.max_tokens
+        cases.append(replace(auto, label=f"{auto.label}, thinking", max_tokens=most, extra=extra))
     if tools.result is not None and tools.expect is not None:
         extra = {**profile.thinking_off, "tools": list(tools.tools)}
         judge_answer = partial(judge_expected, expect=tools.expect)
@@ -130,13 +132,17 @@ def _with_result(tools: Tools) -> list[Mapping[str, object]]:
 
 
 def _schema(profile: ModelProfile) -> list[Case]:
-    wanted = profile.protocol.schema
-    if wanted is None:
+    if not profile.protocol.schemas:
         raise NotTested("the model profile says that there is no structured output")
-    form = {"name": "answer", "schema": dict(wanted.schema), "strict": True}
-    extra = {**profile.thinking_off, "response_format": {"type": "json_schema", "json_schema": form}}
-    judge = partial(judge_structured, wanted=wanted)
-    return [Case("json_schema", wanted.prompt, wanted.max_tokens, extra, judge, shaped=True)]
+
+    def case(wanted: Structured) -> Case:
+        form = {"name": "answer", "schema": dict(wanted.schema), "strict": True}
+        extra = {**profile.thinking_off, "response_format": {"type": "json_schema", "json_schema": form}}
+        label = f'json_schema "{excerpt(wanted.prompt, 40)}"'
+        judge = partial(judge_structured, wanted=wanted)
+        return Case(label, wanted.prompt, wanted.max_tokens, extra, judge, shaped=True)
+
+    return [case(wanted) for wanted in profile.protocol.schemas]
 
 
 def _stream(profile: ModelProfile) -> list[Case]:
@@ -237,7 +243,7 @@ def plan(profile: ModelProfile) -> list[Step]:
             steps.append(Step(name, f"nothing: {reason}", 0, 0))
             continue
         again = {"stream": 1, "tools": _CALLS_AGAIN}.get(name, 0)
-        asks += [asks[-1]] * again
+        asks += [max(asks, key=lambda ask: ask.max_tokens)] * again
         path = RAW_PATH if name == "completion" else PATH
         shown = f'POST {path} "{excerpt(_last_words(asks[0].prompt), 40)}" and the like'
         steps.append(
@@ -350,7 +356,7 @@ def _judge(case: Case, reply: Reply, check: Check) -> list[Found]:
     if reply.answer is not None:
         return [*judge_form(reply, case.finish), *case.judge(reply.answer)]
     assert reply.error is not None
-    if isinstance(reply.error, HttpStatus) and reply.error.status in _REFUSED:
+    if isinstance(reply.error, HttpStatus) and reply.error.status in REFUSED:
         if case.has_developer:
             return [Found("warn", "developer-role", f"refused: {reply.error}")]
         return [Found("fail", "refused", f"refused: {reply.error}")]
