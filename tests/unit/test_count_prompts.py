@@ -59,7 +59,7 @@ def test_a_file_with_a_place_missing_is_left_alone(tool: ModuleType, tmp_path: P
     counted = yaml.safe_load(text)["gate"]["template"]
     counted["chats"][0]["prompt_tokens"] = 12
     path = tmp_path / "tiny.yml"
-    with pytest.raises(SystemExit, match="some chat has no prompt_tokens"):
+    with pytest.raises(SystemExit, match="not every chat has a prompt_tokens"):
         tool.write(path, text, counted)
     assert not path.exists()
 
