@@ -7,6 +7,11 @@ _BACKEND_HINT = (
     "--moe-runner-backend and --fp4-gemm-backend, and SGLANG_ENABLE_JIT_DEEPGEMM=0. "
     "https://github.com/flashinfer-ai/flashinfer/issues/2577 https://github.com/sgl-project/sglang/issues/24321"
 )
+_DRIFT = (
+    "Other numbers than the proved deployment gave: another or a damaged checkpoint, a wrong scale, another "
+    "backend or build. Compare the checkpoint's hashes, then the attributes of the baseline, then another "
+    "--fp4-gemm-backend and --moe-runner-backend."
+)
 HINTS: dict[str, str] = {
     "unreachable": "Nothing listens there, or TLS does not fit: look at the unit's journal and at the port.",
     "dropped": "The server closed the connection in the middle: look for a crash in its journal.",
@@ -54,6 +59,9 @@ HINTS: dict[str, str] = {
     "--disable-cuda-graph. https://github.com/local-inference-lab/rtx6kpro/issues/63",
     "low-logprob": "The server doubts its own text: numerics are broken on the way to it. Compare another "
     "backend.",
+    "replay": "After a hit in the prefix cache one row is left to compute, and comes out wrong: the kernels "
+    "for a single row (MoE tiles, attention). Compare --disable-radix-cache. "
+    "https://github.com/sgl-project/sglang/pull/29633",
     "repeat": "Right at first and wrong when asked again: the prefix cache. Compare "
     "--disable-radix-cache. https://github.com/jundot/omlx/issues/2255",
     "batch-answer": "Wrong only beside other requests: CUDA graphs, expert balance, or speculation with "
@@ -116,4 +124,27 @@ HINTS: dict[str, str] = {
     "max-tokens": "max_tokens is not kept to: a proxy that drops or changes the field.",
     "odd-request": "A request that should be answered or refused breaks the server: its journal has the "
     "reason.",
+    "golden-stale": "A baseline proves something for its own deployment only: checkpoint, quantisation, KV "
+    "cache and speculation are its key.",
+    "golden-trimmed-mean": _DRIFT,
+    "golden-large-share": _DRIFT,
+    "golden-confident-flips": _DRIFT,
+    "golden-nll-change": _DRIFT,
+    "golden-largest": _DRIFT,
+    "golden-copy-nll-change": "Far context is heard less well than it was: unscaled FP8 KV, position scaling "
+    "or another attention backend. Compare --kv-cache-dtype bf16. "
+    "https://github.com/vllm-project/vllm/issues/47827",
+    "golden-texts": "Greedy texts change at near ties when kernels change: look at the logprobs beside them.",
+    "speed": "Slower than it was on this hardware: look at clocks and power cap, other load on the GPUs, "
+    "CUDA graphs and the acceptance length.",
+    "suspiciously-fast": "Work may be skipped: empty experts, early ends, a loop whose drafts are all right. "
+    "Compare without speculation.",
+    "ramp": "Requests together are slower than fewer: batches without a captured CUDA graph run eagerly. "
+    "Look at --cuda-graph-max-bs.",
+    "soak-garbage": "Right at first and garbage later: KV cache, speculation, or a rare NaN. Compare with "
+    "--kv-cache-dtype bf16 and without speculation. https://github.com/vllm-project/vllm/issues/47087",
+    "soak-empty": "Answers end without content: a think block that never closed, or the reasoning parser. "
+    "https://github.com/joninco/rtx6kpro/blob/master/models/ds4f-empty-think/README.md",
+    "soak-wrong": "Wrong results at the end of long answers: unscaled FP8 KV shows there first. Compare "
+    "--kv-cache-dtype bf16. https://github.com/NVIDIA/TensorRT-LLM/issues/16916",
 }

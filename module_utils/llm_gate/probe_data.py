@@ -108,6 +108,9 @@ class Bars:
     delta_trimmed: float = 0.05
     delta_share: float = 0.02
     delta_mean_one_length: float = 0.5
+    # Where the same prompt goes on in another way the second time: how many nats a token of it may be behind
+    # the likeliest.
+    replay_regret: float = 1.0
     # Tokens that were generated greedily and are not the likeliest when scored. With a prefix changed, bf16
     # against itself agrees on 88 to 90 % only (https://github.com/vllm-project/vllm/issues/54704), hence a
     # bar on the size.

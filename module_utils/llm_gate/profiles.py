@@ -25,6 +25,6 @@ _PROGRAMME = ("smoke", "identity", "template", *_NUMERIC, "protocol")
 PROFILES: dict[str, tuple[str, ...]] = {
     # The founding questions alone, until the shipped model profiles hold what the numeric probes ask about.
     "quick": ("smoke",),
-    "full": _PROGRAMME,
-    "soak": _PROGRAMME,
+    "full": (*_PROGRAMME, "golden", "throughput"),
+    "soak": (*_PROGRAMME, "golden", "throughput", "soak"),
 }

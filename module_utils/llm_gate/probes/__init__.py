@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..probe import Probe
 from . import (
     concurrency,
+    golden,
     identity,
     lengths,
     long_copy,
@@ -13,7 +14,9 @@ from . import (
     protocol,
     rescore,
     smoke,
+    soak,
     template,
+    throughput,
 )
 
 PROBES: dict[str, Probe] = {
@@ -29,5 +32,8 @@ PROBES: dict[str, Probe] = {
         concurrency.PROBE,
         long_copy.PROBE,
         protocol.PROBE,
+        golden.PROBE,
+        throughput.PROBE,
+        soak.PROBE,
     )
 }

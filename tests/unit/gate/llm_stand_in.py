@@ -195,7 +195,7 @@ def kind_of(body: dict[str, Any]) -> str:
     if body.get("logprobs"):
         return "logprobs"
     if body.get("stream"):
-        return "throughput" if "story" in question else "other"
+        return "throughput" if "story" in question or "this report" in question else "other"
     if len(body["messages"]) > 1 or body["max_tokens"] == 1:
         return "other"
     thinks = body.get("chat_template_kwargs", {}).get("enable_thinking")
