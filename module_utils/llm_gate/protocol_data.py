@@ -33,7 +33,7 @@ protocol:
         required: [city, millions, sights]
         additionalProperties: false
       expect: null           # the whole value, where the model is known to give just this one
-      max_tokens: 256
+      max_tokens: 128
     # One that is answered otherwise where the schema is ignored.
     - prompt: What is the capital of France? Answer in one word.
       schema:
@@ -325,7 +325,7 @@ def _structured(value: object, path: str) -> Structured:
         section.take("prompt", text),
         section.take("schema", check_schema),
         section.take("expect", lambda value, _path: value, None),
-        section.take("max_tokens", positive_integer, 256),
+        section.take("max_tokens", positive_integer, 128),
     )
     section.close()
     broken = violation(structured.expect, structured.schema) if structured.expect is not None else ""

@@ -40,7 +40,7 @@ from ..text import excerpt
 _NOT_THERE = frozenset({404, 405})
 _UNKNOWN_MODEL = "no-such-model"
 _NAME_TOKENS = 8
-_MOST_MIXED = 6
+_MOST_MIXED = 4
 # Some servers lose calls now and then, so that one is not enough:
 # https://github.com/local-inference-lab/rtx6kpro/blob/master/troubleshooting/common-issues.md
 _CALLS = 4
