@@ -114,6 +114,12 @@ HINTS: dict[str, str] = {
     "which they run. https://github.com/sgl-project/sglang/pull/26172",
     "schema": "The grammar is not applied: --grammar-backend (xgrammar, llguidance, outlines). "
     "https://github.com/vllm-project/vllm/issues/13828",
+    "lost-call": "Streams lose a call now and then: --stream-interval 1, and a parser that takes name and "
+    "arguments in one piece. "
+    "https://github.com/local-inference-lab/rtx6kpro/blob/master/troubleshooting/common-issues.md",
+    "mixed": "Right apart and wrong side by side: the grammar of one request reaches others of its batch. "
+    "SGLang 0.5.9 does so with --grammar-backend llguidance: use xgrammar, or a version with the fix. "
+    "https://github.com/sgl-project/sglang/pull/23653 https://github.com/vllm-project/vllm/pull/22896",
     "stream-differs": "Another answer when streamed: a parser of streams, a proxy, or results that change "
     "from run to run. Ask the server itself, and look at the probes prefix_cache and concurrency.",
     "usage-differs": "Token counts differ between a reply and its stream: a proxy that counts by itself.",
