@@ -47,7 +47,7 @@ class Section:
 def positive_number(value: object, path: str) -> float:
     """A number above 0, up to LARGEST. Raises UsageError."""
     if not _is_number(value) or not 0 < value <= LARGEST:
-        raise UsageError(f"{path} must be a number above 0 and up to {LARGEST}, not {shown(value)}")
+        raise UsageError(f"{path} must be a number above 0, not {shown(value)}, and at most {LARGEST}")
     return float(value)
 
 
@@ -61,7 +61,9 @@ def number(value: object, path: str) -> float:
 def positive_integer(value: object, path: str, most: int = LARGEST) -> int:
     """A whole number from 1 to `most`. Raises UsageError."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise UsageError(f"{path} must be a whole number of at least 1 and up to {most}, not {shown(value)}")
+        raise UsageError(
+            f"{path} must be a whole number of at least 1, not {shown(value)}, and at most {most}"
+        )
     return int(value)
 
 

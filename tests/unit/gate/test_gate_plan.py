@@ -10,6 +10,7 @@ import yaml
 from llm_gate.gate import Cost, cost_of, make_settings, plan, plan_lines, run_gate
 from llm_gate.probe import Step
 from llm_gate.probe_data import MOST_SCORED
+from llm_gate.profiles import PROFILES
 from llm_gate.render import table_lines
 from llm_stand_in import StandIn, json_reply
 
@@ -96,13 +97,15 @@ def verdicts_of(document: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.fixture
-def big_model(stand_in: StandIn) -> StandIn:
+def big_model(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """The stand-in under the big model's name, with its context, prefill chunk and memory of texts."""
     entry = {"id": PROFILE["served_name"], "max_model_len": 262_144}
     stand_in.pages["/v1/models"] = json_reply({"object": "list", "data": [entry]})
     stand_in.pages["/server_info"] = json_reply(
         {"version": "0.5.9", "tp_size": 8, "chunked_prefill_size": 8192, "speculative_algorithm": None}
     )
+    # The stand-in says that any streamed answer has 300 tokens, and has no speed to speak of.
+    monkeypatch.setitem(PROFILES, "full", tuple(name for name in PROFILES["full"] if name != "throughput"))
     for anchor in PROFILE["gate"]["anchors"]:
         stand_in.toy.learn(anchor["text"])
     return stand_in

@@ -20,6 +20,7 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from llm_gate.baseline import read_baseline, read_pass, to_document
 from llm_gate.chat import PATH as CHAT_PATH
 from llm_gate.chat import Chat, Tokens, read_answer, read_stream
 from llm_gate.client import Client, Deadline, Event, Stream, read_events
@@ -37,6 +38,7 @@ from llm_gate.server import Server, identify
 from llm_gate.text import excerpt, find_garbage
 from llm_stand_in import Request, StandIn, completion, json_reply, raw_reply, story_events
 from malformed import ODD_VALUES, dumped, event_stream, every_single_damage, garbled, mutated, odd_value
+from test_gate_baseline import a_baseline, a_pass
 from toy_model import ToyModel
 
 ROOT = Path(__file__).parents[3]
@@ -313,6 +315,22 @@ def test_every_odd_value_of_a_key_is_read_or_refused_by_name(key: str) -> None:
 @given(SOURCES)
 def test_any_document_is_a_profile_or_refused_by_name(source: random.Random) -> None:
     reads_or_refuses(odd_value(source, 4))
+
+
+# --- what reads baselines -------------------------------------------------------------------------
+
+
+BASELINE = to_document(a_baseline())
+PASS = to_document(a_pass(-1.0, -2.0, -3.0))
+
+
+def test_every_damage_of_a_baseline_is_read_or_refused_by_its_file() -> None:
+    for read, sound in ((read_baseline, BASELINE), (read_pass, PASS)):
+        for document in every_single_damage(sound):
+            try:
+                read(document, "b.json")
+            except UsageError as error:
+                assert str(error).startswith("baseline b.json: ")
 
 
 # --- whole runs -----------------------------------------------------------------------------------
