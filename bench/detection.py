@@ -72,6 +72,7 @@ class Row:
     fault: str = "none"
     sound: bool = False
     source: str = ""
+    if_missed: str = ""
 
 
 def all_rows(other_model: bool) -> list[Row]:
@@ -83,7 +84,14 @@ def all_rows(other_model: bool) -> list[Row]:
     for name in KV_FAULTS:
         rows.append(Row(f"fp8-kv:{name}", "kv cache", f"{name} with an FP8 KV cache", name, "fp8_e4m3"))
     rows += [
-        Row(f"proxy:{fault.name}", "proxy", fault.summary, fault=fault.name, source=fault.source)
+        Row(
+            name=f"proxy:{fault.name}",
+            kind="proxy",
+            summary=fault.summary,
+            fault=fault.name,
+            source=fault.source,
+            if_missed=fault.if_missed,
+        )
         for fault in FAULTS
     ]
     if other_model:
@@ -502,8 +510,23 @@ def table(rows: Sequence[Row], results: Results, engine: str) -> str:
         link = f" ([seen]({row.source}))" if row.source else ""
         shown = " | ".join(_code(cell) for cell in cells(row))
         lines.append(f"| {_escape(row.name)}: {_escape(row.summary)}{link} | {shown} |")
-    lines += ["", *summary(rows, results, engine), "", *clean_summary(results, engine)]
+    lines += ["", *summary(rows, results, engine), "", *missed(rows, results, engine)]
+    lines += clean_summary(results, engine)
     return "\n".join([*lines, *mixed(rows, results, engine)])
+
+
+def missed(rows: Sequence[Row], results: Results, engine: str) -> list[str]:
+    """Each fault that the gate let through, and why, where that is known."""
+    lines = []
+    for row in rows:
+        cells = [results.cells.get((row.name, column, engine)) for column in (GATE, GATE_BASELINE)]
+        through = [
+            TITLES[COLUMNS.index(cell.column)] for cell in cells if cell is not None and not cell.caught
+        ]
+        if through and not row.sound:
+            why = row.if_missed or "no reason is known"
+            lines.append(f"- {_escape(row.name)} passed {' and '.join(through)}: {why}.")
+    return [*lines, ""] if lines else []
 
 
 def mixed(rows: Sequence[Row], results: Results, engine: str) -> list[str]:
