@@ -630,7 +630,7 @@ def parser() -> argparse.ArgumentParser:
     add("--no-rows", action="store_true", help="measure no rows: clean runs or the table only")
     add("--again", action="store_true", help="measure the selected cells anew")
     add("--port", type=int, default=31040, help="the server's port; the proxy takes the next one")
-    add("--deadline", type=float, default=60.0, metavar="S", help="of one run of the gate, seconds")
+    add("--deadline", type=float, default=90.0, metavar="S", help="of one run of the gate, seconds")
     add("--seed", type=int, default=1, help="for faults that come by chance")
     add("--results", type=Path, default=RESULTS, metavar="FILE", help="default: %(default)s")
     add("--table", type=Path, metavar="FILE", help="write the table into this file as well")

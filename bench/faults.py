@@ -398,13 +398,16 @@ def null_under_load(logprob: float, token: object, place: Place, asked: Asked) -
 
 
 def noise(deviation: float, when: Callable[[Place], bool] = lambda place: True) -> ChangeLogprob:
-    """Normal noise, the same for the same token at the same place; nothing becomes likelier than certain."""
+    """Normal noise, the same for all tokens of a place, so that the likeliest stays the likeliest.
+
+    As from broken weights, which generate by the same wrong logits that they score by. Nothing becomes
+    likelier than certain.
+    """
 
     def change(logprob: float, token: object, place: Place, asked: Asked) -> float:
         if not when(place):
             return logprob
-        rng = Random(f"{place.position} {token}")
-        return min(0.0, logprob + rng.gauss(0.0, deviation))
+        return min(0.0, logprob + Random(place.position).gauss(0.0, deviation))
 
     return change
 

@@ -21,7 +21,8 @@ keys at the top of a model profile belong to others and are not looked at.
 The numeric probes read these keys as well. None is needed: without a text that the model knows, the probes
 look for NaN and compare computations with one another, and the coverage says which bars were not applied. The
 values here are the defaults, but for `expect`, `kv_scales`, `anchors`, `counting`, `facts` and `copy`: by
-default these are absent (without any profile they are those of `defaults.GATE`).
+default these are absent (without any profile they are those of `defaults.GATE`). No number may be above
+10,000,000, and no concurrency above 1,024.
 
 ```yaml more
 gate:

@@ -91,7 +91,7 @@ def _answer(body: dict[str, Any]) -> Spoken:
         call = {"name": "get_weather", "arguments": '{"city": "Paris"}'}
         return Spoken(None, reasoning, [call], "tool_calls")
     if "response_format" in body:
-        return Spoken(json.dumps(PARIS), reasoning)
+        return Spoken(json.dumps(PARIS if "JSON" in question else {"answer": "Paris"}), reasoning)
     told = _TOLD.findall(" ".join(str(message["content"]) for message in messages))
     return Spoken(KNOWN.get(question) or (told[-1] if told else "I do not know."), reasoning)
 

@@ -111,7 +111,10 @@ BAD = {
         "baseline.noise is missing",
     ),
     "noise": (broken(noise={}), "baseline.noise.trimmed_mean is missing"),
-    "passes": (broken(passes="5"), "baseline.passes must be a whole number of at least 1, not '5'"),
+    "passes": (
+        broken(passes="5"),
+        "baseline.passes must be a whole number of at least 1 and up to 10000000, not '5'",
+    ),
     "no-key": (broken(key={"model": "x"}), "baseline.key must have just model, revision,"),
     "no-segments": (broken(segments=[]), "baseline.segments must be a list of at least 1"),
     "logprob": (broken_segment(logprobs=[None, 1, 2]), "segments[0].logprobs[0] must be a number, not None"),

@@ -56,8 +56,12 @@ def test_a_pass_returns_the_document_and_the_reports(
         deadline=20,
         api_key_file=str(key_file),
         progress_file=str(progress_file),
+        node="gpu-07",
+        release="20261130-a1b2",
     )
     assert (result["changed"], result["verdict"]) == (False, "pass")
+    target = result["report"]["target"]
+    assert (target["node"], target["release"]) == ("gpu-07", "20261130-a1b2")
     assert result["summary"] == result["report"]["summary"] == result["table"][-1]
     assert sorted(result["reports"]) == ["gate.prom", "junit.xml", "report.html", "report.json", "report.md"]
     assert stand_in.requests[0].headers["Authorization"] == f"Bearer {KEY}"
