@@ -221,7 +221,7 @@ try:
         plan_lines,
         run_gate,
     )
-    from ansible.module_utils.llm_gate.record import Recording, record_pass, recording_settings
+    from ansible.module_utils.llm_gate.record import PROFILE, Recording, record_pass
     from ansible.module_utils.llm_gate.render import render_reports, table_lines
 except ImportError as error:
     if error.name not in ("requests", "urllib3"):
@@ -265,7 +265,7 @@ def settings_of(params: dict[str, Any]) -> Settings:
     return make_settings(
         url=params["url"],
         model=params["model"],
-        profile=params["profile"],
+        profile=PROFILE if params["record"] else params["profile"],
         model_profile=params["model_profile"],
         deadline_s=params["deadline"],
         flush_after_nan=params["flush_after_nan"],
@@ -316,8 +316,6 @@ def main() -> None:
         module.fail_json(msg=missing_required_lib("requests"), exception=MISSING_LIBRARY)
     try:
         settings = settings_of(module.params)
-        if module.params["record"]:
-            settings = recording_settings(settings)
         if module.check_mode:
             module.exit_json(
                 changed=False,
