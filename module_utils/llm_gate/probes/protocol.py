@@ -423,4 +423,4 @@ def _outcome(context: Context, body: Mapping[str, object], choices: int) -> str:
     return "answered" if count == choices else f"{count} answers"
 
 
-PROBE = Probe("protocol", "What clients rely on", "protocol", plan, run)
+PROBE = Probe("protocol", "What clients rely on", "protocol", plan, run, beside=True)

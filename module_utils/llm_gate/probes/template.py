@@ -221,4 +221,12 @@ def judge_relations(counts: Mapping[str, int], lengths: Lengths) -> list[str]:
     return broken
 
 
-PROBE = Probe("template", "The prompt made of a chat", "contract", plan, run, after=("smoke", "identity"))
+PROBE = Probe(
+    "template",
+    "The prompt made of a chat",
+    "contract",
+    plan,
+    run,
+    after=("smoke", "identity"),
+    beside=True,
+)
