@@ -55,6 +55,8 @@ WEIGHT_FAULTS = (
     *("nan", "inf_norm", "scale_neg", "scale_x1000", "scale_all_x64", "scale_x16", "scale_x8"),
     *("k_x0.5", "k_x0.25", "v_x0.25", "v_x4", "kv_noise_0.8", "kv_noise_1.2"),
 )
+# Slight enough that no answer shows them: what a baseline is for.
+SLIGHT_FAULTS = ("scale_x2", "k_x0.8", "kv_noise_0.2")
 # Weights that are not broken: the model under test, and another one.
 GOOD, OTHER = "good", "other"
 KV_FAULTS = ("kv_small", "kv_big")
@@ -79,6 +81,7 @@ def all_rows(other_model: bool) -> list[Row]:
     """Every row; the wrong model's only where there is another model."""
     rows = [Row("sound", "sound", "nothing is wrong, through the proxy", sound=True)]
     rows += [Row(f"weights:{name}", "weights", name, weights=name) for name in WEIGHT_FAULTS]
+    rows += [Row(f"slight:{name}", "slight weights", name, weights=name) for name in SLIGHT_FAULTS]
     for name in KV_FAULTS:
         rows.append(Row(f"bf16-kv:{name}", "sound", f"{name} with a bfloat16 KV cache", name, sound=True))
     for name in KV_FAULTS:
