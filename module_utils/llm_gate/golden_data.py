@@ -87,12 +87,12 @@ def read_throughput(value: object, path: str) -> Throughput:
     """The section `throughput` of a profile. Raises UsageError."""
     section = Section(value, path)
     throughput = Throughput(
-        warmups=section.take("warmups", _count, 2),
-        runs=section.take("runs", positive_integer, 5),
-        tokens=section.take("tokens", positive_integer, 256),
+        warmups=section.take("warmups", _count, 1),
+        runs=section.take("runs", positive_integer, 3),
+        tokens=section.take("tokens", positive_integer, 128),
         prompt_tokens=section.take("prompt_tokens", positive_integer, 512),
-        ramp=section.take("ramp", _ramp, (1, 2, 4, 8, 16)),
-        ramp_tokens=section.take("ramp_tokens", positive_integer, 128),
+        ramp=section.take("ramp", _ramp, (1, 4, 16)),
+        ramp_tokens=section.take("ramp_tokens", positive_integer, 64),
         bars=section.take("bars", _speed_bars, {}),
     )
     section.close()

@@ -33,7 +33,7 @@ from .server import SETTINGS
 MOST_SCORED = 512
 # Multiples of common tile sizes and their neighbours: https://github.com/flashinfer-ai/flashinfer/issues/3398
 # is a GEMM that returned zeros at 3072 rows while 1536, 2048 and 4096 were right.
-LENGTHS = (1, 2, 8, 16, 33, 64, 128, 257, 512, 1024, 1536, 2048, 3072, 4096)
+LENGTHS = (1, 2, 8, 16, 33, 64, 128, 257, 512, 1024, 1536, 2048, 3072)
 # 17 lies above the batch of https://github.com/sgl-project/sglang/issues/1742.
 CONCURRENCY = (1, 2, 3, 5, 9, 17)
 # Each request under way takes a thread and a connection.
@@ -166,7 +166,7 @@ def take_probe_data(section: Section) -> ProbeData:
         anchors=section.take("anchors", _anchors, []),
         counting=section.take("counting", optional(_counting), None),
         continuations=section.take("continuations", each(text, 1), CONTINUATIONS),
-        continuation_tokens=section.take("continuation_tokens", _scorable, MOST_SCORED),
+        continuation_tokens=section.take("continuation_tokens", _scorable, 256),
         facts=section.take("facts", each(_fact), []),
         copy=section.take("copy", optional(_copy), None),
         filler=section.take("filler", optional(text), None),

@@ -73,6 +73,14 @@ protocol:
         - {role: assistant, content: "Hello, Anna!"}
         - {role: user, content: "What is my name? Answer in one word."}
       expect: Anna
+    - name: third turn
+      messages:
+        - {role: user, content: "What is the capital of France? Answer in one word."}
+        - {role: assistant, content: Paris}
+        - {role: user, content: "And of Japan?"}
+        - {role: assistant, content: Tokyo}
+        - {role: user, content: "And of Italy? Answer in one word."}
+      expect: Rome
   completion:                # /v1/completions, which no template wraps
     prompt: The capital of France is
     expect: Paris
@@ -172,6 +180,18 @@ _CONVERSATIONS: tuple[Mapping[str, object], ...] = (
             {"role": "user", "content": "What is my name? Answer in one word."},
         ],
         "expect": "Anna",
+    },
+    # A fault that began in the third round: https://github.com/vllm-project/vllm/issues/53305
+    {
+        "name": "third turn",
+        "messages": [
+            {"role": "user", "content": "What is the capital of France? Answer in one word."},
+            {"role": "assistant", "content": "Paris"},
+            {"role": "user", "content": "And of Japan?"},
+            {"role": "assistant", "content": "Tokyo"},
+            {"role": "user", "content": "And of Italy? Answer in one word."},
+        ],
+        "expect": "Rome",
     },
 )
 _COMPLETION: Mapping[str, object] = {"prompt": "The capital of France is", "expect": "Paris", "max_tokens": 8}

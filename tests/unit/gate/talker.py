@@ -23,6 +23,7 @@ KNOWN: dict[str, str] = {
     "What is 17*19?": "17*19 = 323.",
     "Count from 1 to 20, separated by commas. Give only the numbers.": NUMBERS,
     "The capital of France is": " Paris, the city of light.",
+    "And of Italy? Answer in one word.": "Rome",
 }
 _TOKEN = re.compile(r"\d+| ?[A-Za-z]+|\s+|[^\w\s]|\w")
 _TOLD = re.compile(r"(?:The secret word|My name) is (\w+)\.")

@@ -342,12 +342,15 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any], Spoken], None], Found]] = {
         {("roles", "fail", "answer")},
     ),
     "a-word-swapped": (
-        when(lambda body: is_streamed(body) and "Japan" in str(body.get("messages")), content="Kyoto"),
+        when(
+            lambda body: is_streamed(body) and "capital of Japan" in str(body.get("messages")),
+            content="Kyoto",
+        ),
         {("answers", "fail", "answer")},
     ),
     "correct-start-then-junk": (
         when(
-            lambda body: is_streamed(body) and "Japan" in str(body.get("messages")),
+            lambda body: is_streamed(body) and "capital of Japan" in str(body.get("messages")),
             content="Tokyo" + " a" * 60,
         ),
         {("answers", "fail", "loop")},
@@ -409,7 +412,8 @@ def test_an_exact_answer_is_wanted_where_the_profile_says_so(
     stand_in: StandIn, profile: dict[str, Any]
 ) -> None:
     stand_in.spoil = when(
-        lambda body: is_streamed(body) and "Japan" in str(body.get("messages")), content="It is Tokyo."
+        lambda body: is_streamed(body) and "capital of Japan" in str(body.get("messages")),
+        content="It is Tokyo.",
     )
     assert bad(gate(stand_in, profile), "protocol") == set()
     profile["gate"]["protocol"] = {"answers": {"exact": True}}
@@ -521,7 +525,6 @@ def test_a_dropped_system_prompt_shows_in_the_counts(stand_in: StandIn, profile:
     stand_in.spoil = drop
     known = gate(stand_in, {"gate": {**profile["gate"], "template": GOLDEN}})
     assert ("chats", "fail", "prompt-tokens") in bad(known, "template")
-    assert "protocol" not in {probe["id"] for probe in known["probes"]}
     # Without golden chats the relations still show it.
     document = gate(stand_in, profile)
     assert bad(document, "template") == {("relations", "fail", "prompt-relations")}
