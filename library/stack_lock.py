@@ -11,7 +11,7 @@ description:
     into the wheelhouse and reads the hashes and sizes from the bytes.
 options:
   stack:
-    description: The stack, as in V(catalog/stacks).
+    description: The stack's name and pins, as the filter P(stack_pins#filter) gives them.
     type: dict
     required: true
   abi:
@@ -97,7 +97,7 @@ def project_of(requirement: str) -> str:
 
 def index_of(project: str, stack: dict[str, Any]) -> str | None:
     """The name of the index that the stack takes a project from, None for PyPI."""
-    indexes = {project_of(name): index for name, index in stack.get("from_index", {}).items()}
+    indexes = {project_of(name): index for name, index in (stack["from_index"] or {}).items()}
     return indexes.get(project)
 
 
@@ -158,7 +158,7 @@ def main() -> None:
     if module.check_mode:
         module.exit_json(changed=True)
     stack, house = module.params["stack"], Path(module.params["path"])
-    source = Source(stack.get("indexes", {}), module.params["abi"], module.params["platform"])
+    source = Source(stack["indexes"] or {}, module.params["abi"], module.params["platform"])
     house.mkdir(parents=True, exist_ok=True)
     try:
         wheels = resolve(stack["requirements"], stack, source, house)
