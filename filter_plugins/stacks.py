@@ -192,8 +192,8 @@ def lock_refusals(stack: Mapping[str, Any], abi: str) -> list[str]:
     if "dead" in stack:
         reason = " ".join(stack["dead"]["reason"].split())
         return [
-            f"stack {name} is dead: {reason} Take stack {stack['dead']['instead']!r} instead; or, if a mirror "
-            f"of yours kept the wheels, name it under indexes in {where}, take out the key dead and lock it"
+            f"stack {name} is dead: {reason} Take stack {stack['dead']['instead']!r} instead. If a mirror of "
+            f"yours kept the wheels, name it under indexes in {where} and take the key dead out"
         ]
     problems = []
     if "commit" in stack["sglang"]:

@@ -287,7 +287,7 @@ DEAD = changed(STACK, "dead", {"reason": "torch is\ngone.", "instead": "living"}
 def test_a_dead_stack_is_refused_by_name_with_the_nearest_living_one() -> None:
     for refusals in (lock_refusals(DEAD, "cp311"), lock_problems("", DEAD, "cp311", "linux_x86_64")):
         (refusal,) = refusals
-        assert refusal.startswith("stack demo is dead: torch is gone. Take stack 'living' instead; or, ")
+        assert refusal.startswith("stack demo is dead: torch is gone. Take stack 'living' instead. ")
 
 
 def test_a_dead_stack_whose_lock_was_kept_may_still_be_installed() -> None:
