@@ -67,7 +67,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hashed_files import sha256_of
 from ansible.module_utils.pip_tags import tag_options
 from ansible.module_utils.progress import Progress
-from ansible.module_utils.wheels import FetchError, Source, fetch
+from ansible.module_utils.wheels import FetchError, Source, fetch, locked
 
 LAST_LINES = 6
 UNKNOWN_SIZE = 0
@@ -153,6 +153,24 @@ def chosen_wheels(report: dict[str, Any], stack: dict[str, Any]) -> list[dict[st
     return wheels
 
 
+def lock(stack: dict[str, Any], source: Source, house: Path) -> list[dict[str, Any]]:
+    """Resolve, download and measure a stack's wheels; they are sorted by name. Raises FetchError."""
+    wheels = resolve(stack["requirements"], stack, source, house)
+    names = {wheel["name"] for wheel in wheels}
+    alone = resolve(["--no-deps", *stack["without_dependencies"]], stack, source, house)
+    wheels += [wheel for wheel in alone if wheel["name"] not in names]
+    missing = [wheel for wheel in wheels if not (house / wheel["file"]).is_file()]
+    fetch(house, missing, source, Progress(None))
+    for wheel in wheels:
+        path = house / wheel["file"]
+        if sha256_of(path) != wheel["sha256"]:
+            raise FetchError(
+                f"{path}: its SHA-256 is not the one that the index names; remove the file and run again"
+            )
+        wheel["size"] = path.stat().st_size
+    return sorted(wheels, key=lambda wheel: wheel["name"])
+
+
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     if module.check_mode:
@@ -161,22 +179,11 @@ def main() -> None:
     source = Source(stack["indexes"] or {}, module.params["abi"], module.params["platform"])
     house.mkdir(parents=True, exist_ok=True)
     try:
-        wheels = resolve(stack["requirements"], stack, source, house)
-        names = {wheel["name"] for wheel in wheels}
-        alone = resolve(["--no-deps", *stack["without_dependencies"]], stack, source, house)
-        wheels += [wheel for wheel in alone if wheel["name"] not in names]
-        missing = [wheel for wheel in wheels if not (house / wheel["file"]).is_file()]
-        fetch(house, missing, source, Progress(None))
-    except FetchError as error:
+        with locked(house):
+            wheels = lock(stack, source, house)
+    except (FetchError, OSError) as error:
         module.fail_json(msg=f"stack {stack['name']} was not locked: {error}")
-    for wheel in wheels:
-        path = house / wheel["file"]
-        if sha256_of(path) != wheel["sha256"]:
-            module.fail_json(
-                msg=f"{path}: its SHA-256 is not the one that the index names; remove the file and run again"
-            )
-        wheel["size"] = path.stat().st_size
-    module.exit_json(changed=True, wheels=sorted(wheels, key=lambda wheel: wheel["name"]))
+    module.exit_json(changed=True, wheels=wheels)
 
 
 if __name__ == "__main__":

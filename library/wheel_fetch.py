@@ -62,13 +62,12 @@ fetched:
   returned: always
 """
 
-import fcntl
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hashed_files import unverified
 from ansible.module_utils.progress import Progress
-from ansible.module_utils.wheels import FetchError, Source, fetch
+from ansible.module_utils.wheels import FetchError, Source, fetch, locked
 
 ARGUMENTS = {
     "path": {"type": "path", "required": True},
@@ -83,14 +82,13 @@ ARGUMENTS = {
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     house = Path(module.params["path"])
-    locked = {item["file"]: item["sha256"] for item in module.params["wheels"]}
+    wanted = {item["file"]: item["sha256"] for item in module.params["wheels"]}
     if module.check_mode:
-        missing = unverified(house, locked, remember=False)
+        missing = unverified(house, wanted, remember=False)
         module.exit_json(changed=bool(missing), fetched=[])
     house.mkdir(parents=True, exist_ok=True)
-    with (house / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        wrong = unverified(house, locked)
+    with locked(house):
+        wrong = unverified(house, wanted)
         missing = [item for item in module.params["wheels"] if item["file"] in wrong]
         if missing:
             try:
@@ -98,7 +96,7 @@ def main() -> None:
                 fetch(house, missing, source, Progress(module.params["progress_file"]))
             except (FetchError, OSError) as error:
                 module.fail_json(msg=f"{error}. What was downloaded whole is kept; run again to go on")
-            unverified(house, locked)
+            unverified(house, wanted)
     module.exit_json(changed=bool(missing), fetched=[item["file"] for item in missing])
 
 

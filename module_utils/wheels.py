@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +36,14 @@ class Source:
 
 class FetchError(Exception):
     """Wheels could not be brought; the message names the first one and the reason."""
+
+
+@contextlib.contextmanager
+def locked(house: Path) -> Iterator[None]:
+    """Have the wheelhouse alone: wait for another run that works on it. The end of a process frees it."""
+    with (house / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def batches(wheels: list[dict[str, Any]], limit: int = BATCH) -> list[list[dict[str, Any]]]:
