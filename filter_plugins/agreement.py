@@ -56,6 +56,25 @@ class StackFile:
         return (self.line(key), f"change {key}") if key else (self._name, f"pin {package} under requirements")
 
 
+def stack_places(stack: Mapping[str, Any], lines: Mapping[str, int]) -> dict[str, dict[str, str]]:
+    """Where each package of a stack is pinned: {where, line}, `line` being what may stand there."""
+    file = StackFile(stack, lines)
+    kernel = stack["kernel"].get("wheel", {}).get("name")
+    packages = ["torch", "sglang", "flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache", kernel]
+    packages += [Requirement(line).name for line in [*stack["requirements"], *stack["without_dependencies"]]]
+    places: dict[str, dict[str, str]] = {}
+    for name in map(canonicalize_name, filter(None, packages)):
+        key = file.key_of(name)
+        if key.endswith("]"):
+            line = f"- {name}=={{version}}"
+        elif key == "flashinfer.version":
+            line = "version: {public}"
+        else:
+            line = f"{key.rpartition('.')[2]}: {{version}}"
+        places[name] = {"where": file.line(key), "line": line}
+    return places
+
+
 def versions(wheels: Wheels) -> dict[str, Version]:
     return {canonicalize_name(wheel["name"]): Version(wheel["version"]) for wheel in wheels}
 
@@ -272,5 +291,6 @@ class FilterModule:
     def filters(self) -> dict[str, Any]:
         return {
             "agreement_problems": agreement_problems,
+            "stack_places": stack_places,
             "node_cuda_problems": lambda facts, stack, data: list(node_cuda_problems(stack, facts, data)),
         }

@@ -26,6 +26,11 @@ options:
     description: The wheelhouse.
     type: path
     required: true
+  places:
+    description: Where the stack pins a package, for what is said when a version is gone. Package to V(where)
+      and V(line), as the filter P(stack_places#filter) gives them.
+    type: dict
+    default: {}
 attributes:
   check_mode:
     support: full
@@ -56,8 +61,6 @@ wheels:
 
 import json
 import re
-import subprocess
-import sys
 import tempfile
 import urllib.parse
 from pathlib import Path
@@ -65,11 +68,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hashed_files import sha256_of
-from ansible.module_utils.pip_tags import tag_options
 from ansible.module_utils.progress import Progress
-from ansible.module_utils.wheels import FetchError, Source, fetch, locked
+from ansible.module_utils.wheels import FetchError, Source, fetch, gone, locked, pip, pip_says
 
-LAST_LINES = 6
 UNKNOWN_SIZE = 0
 
 ARGUMENTS = {
@@ -77,17 +78,15 @@ ARGUMENTS = {
     "abi": {"type": "str", "required": True},
     "platform": {"type": "str", "required": True},
     "path": {"type": "path", "required": True},
+    "places": {"type": "dict", "default": {}},
 }
 
 
-def pip(arguments: list[str], source: Source) -> None:
+def run_pip(arguments: list[str], source: Source, index: str | None = None) -> None:
     """Run pip for the node's Python; FetchError with its last lines when it fails."""
-    argv = [sys.executable, "-m", "pip", *arguments[:1], "--quiet", "--no-input"]
-    argv += ["--disable-pip-version-check", "--only-binary", ":all:"]
-    argv += [*tag_options(source.abi, source.platform), *arguments[1:]]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    done = pip([*arguments[:1], "--quiet", *source.options(index), *arguments[1:]])
     if done.returncode != 0:
-        raise FetchError("pip says: " + " ".join(done.stderr.splitlines()[-LAST_LINES:]))
+        raise FetchError(pip_says(done))
 
 
 def project_of(requirement: str) -> str:
@@ -113,8 +112,11 @@ def from_indexes(requirements: list[str], stack: dict[str, Any], source: Source,
             settled.append(requirement)
             continue
         before = set(folder.glob("*.whl"))
-        options = ["--no-deps", "--dest", str(folder), "--index-url", source.indexes[index]]
-        pip(["download", *options, requirement], source)
+        try:
+            run_pip(["download", "--no-deps", "--dest", str(folder), requirement], source, index)
+        except FetchError as error:
+            name, exact, version = requirement.partition("==")
+            raise FetchError((exact and gone(name, version, index, source)) or str(error)) from error
         settled += [str(wheel) for wheel in set(folder.glob("*.whl")) - before]
     return settled
 
@@ -128,7 +130,7 @@ def resolve(
         settled = from_indexes(requirements, stack, source, folder)
         report = folder / "report.json"
         options = ["--dry-run", "--ignore-installed", "--target", name, "--report", str(report)]
-        pip(["install", *options, *settled], source)
+        run_pip(["install", *options, *settled], source)
         wheels = chosen_wheels(json.loads(report.read_text()), stack)
         for wheel in folder.glob("*.whl"):
             wheel.replace(house / wheel.name)
@@ -176,7 +178,9 @@ def main() -> None:
     if module.check_mode:
         module.exit_json(changed=True)
     stack, house = module.params["stack"], Path(module.params["path"])
-    source = Source(stack["indexes"] or {}, module.params["abi"], module.params["platform"])
+    source = Source(
+        stack["indexes"] or {}, module.params["abi"], module.params["platform"], module.params["places"]
+    )
     house.mkdir(parents=True, exist_ok=True)
     try:
         with locked(house):

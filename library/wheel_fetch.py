@@ -32,6 +32,11 @@ options:
     description: The node's platform, such as V(linux_x86_64).
     type: str
     required: true
+  places:
+    description: Where the stack pins a package, for what is said when a version is gone. Package to V(where)
+      and V(line), as the filter P(stack_places#filter) gives them.
+    type: dict
+    default: {}
   progress_file:
     description: Where to write progress.
     type: path
@@ -75,6 +80,7 @@ ARGUMENTS = {
     "indexes": {"type": "dict", "default": {}},
     "abi": {"type": "str", "required": True},
     "platform": {"type": "str", "required": True},
+    "places": {"type": "dict", "default": {}},
     "progress_file": {"type": "path"},
 }
 
@@ -92,7 +98,7 @@ def main() -> None:
         missing = [item for item in module.params["wheels"] if item["file"] in wrong]
         if missing:
             try:
-                source = Source(module.params["indexes"], module.params["abi"], module.params["platform"])
+                source = Source(*(module.params[key] for key in ("indexes", "abi", "platform", "places")))
                 fetch(house, missing, source, Progress(module.params["progress_file"]))
             except (FetchError, OSError) as error:
                 module.fail_json(msg=f"{error}. What was downloaded whole is kept; run again to go on")
