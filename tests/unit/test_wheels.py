@@ -251,8 +251,8 @@ GONE = (
     "does not list torch 2.12.0.dev20260307+cu130 for cp311 on linux_x86_64: it has 5 versions, "
     "2.12.0.dev20260308+cpu to 2.13.0.dev20260601+cu130. Nearest: 2.12.0.dev20260309+cu130, "
     "2.12.0.dev20260312+cu130, 2.12.0.dev20260401+cu130. Change catalog/stacks/demo.yml:7 to "
-    "'torch: 2.12.0.dev20260309+cu130' and lock the stack again, or bring the wheel with an offline kit (kit.yml) "
-    "from a builder that kept it"
+    "'torch: 2.12.0.dev20260309+cu130' and lock the stack again, or bring the wheel with an offline kit "
+    "(kit.yml) from a builder that kept it"
 )
 
 

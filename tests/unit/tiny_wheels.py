@@ -31,7 +31,7 @@ def make_wheel(
     requires: str = "",
     size: int = 0,
 ) -> dict[str, Any]:
-    """Write the wheel of a module `name` with this code and `size` bytes or more; returns its entry of a lock.
+    """Write the wheel of a module with this code and `size` bytes or more; returns its entry of a lock.
 
     Where a test needs the name of a real package, the wheel is a stand-in that holds nothing of it.
     """
