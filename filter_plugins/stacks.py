@@ -209,6 +209,16 @@ def lock_refusals(stack: Mapping[str, Any], abi: str) -> list[str]:
     return problems
 
 
+def kernel_refusals(stack: Mapping[str, Any]) -> list[str]:
+    """Why a stack's kernel cannot be had: without one, SGLang would start and fail at the first call."""
+    if "source" not in stack["kernel"]:
+        return []
+    return [
+        f"catalog/stacks/{stack['name']}.yml: kernel.source: kernels are not built from source yet; "
+        "name a released wheel under kernel.wheel"
+    ]
+
+
 # --- locks ---------------------------------------------------------------------------------------
 
 
@@ -301,6 +311,7 @@ class FilterModule:
             "stack_pins": stack_pins,
             "stack_inputs": stack_inputs,
             "lock_refusals": lock_refusals,
+            "kernel_refusals": kernel_refusals,
             "lock_name": lock_name,
             "write_lock": write_lock,
             "read_lock": read_lock,

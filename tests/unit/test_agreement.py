@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import wheel_needs
 import yaml
-from agreement import agreement_problems, cuda_of_tag, node_cuda_problems
+from agreement import agreement_problems, cuda_of_tag, node_cuda_problems, stack_places
 from stacks import stack_lines
 from tiny_wheels import make_wheel
 
@@ -285,6 +285,24 @@ def test_a_cuda_that_the_catalogue_does_not_know_is_said() -> None:
 )
 def test_the_cuda_of_a_local_version(local: str | None, cuda: str | None) -> None:
     assert cuda_of_tag(local) == cuda
+
+
+def test_the_place_of_each_pin_is_known_with_the_line_that_may_stand_there() -> None:
+    places = stack_places(STACK, LINES)
+    lines = {
+        name: f"{place['where']} {place['line'].format(version='9+cu1', public='9')}"
+        for name, place in places.items()
+    }
+    assert lines == {
+        "torch": "catalog/stacks/demo.yml:4 torch: 9+cu1",
+        "sglang": "catalog/stacks/demo.yml:9 version: 9+cu1",
+        "flashinfer-python": "catalog/stacks/demo.yml:6 version: 9",
+        "flashinfer-cubin": "catalog/stacks/demo.yml:6 version: 9",
+        "flashinfer-jit-cache": "catalog/stacks/demo.yml:6 version: 9",
+        "sglang-kernel": "catalog/stacks/demo.yml:13 version: 9+cu1",
+        "flashinfer-jit-cache-sm120f": "catalog/stacks/demo.yml:17 - flashinfer-jit-cache-sm120f==9+cu1",
+        "uv": "catalog/stacks/demo.yml:19 - uv==9+cu1",
+    }
 
 
 # --- what wheels say -----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""lock.yml and kit.yml as they are typed, against indexes on this machine that hold stand-ins of real packages.
+"""lock.yml and kit.yml as they are typed, against indexes on this machine that hold stand-ins for packages.
 
 They prove the way from a stack file to a lock and a kit, not what the real indexes hold.
 """

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from stacks import (
+    kernel_refusals,
     lock_name,
     lock_problems,
     lock_refusals,
@@ -300,6 +301,12 @@ def test_a_commit_and_an_unfit_python_cannot_be_locked() -> None:
     assert first.startswith("catalog/stacks/demo.yml: sglang.commit: ")
     assert second.endswith("python is '>=3.10,<3.14', so there is no lock for Python 3.14 (cp314)")
     assert lock_refusals(STACK, "cp311") == []
+
+
+def test_a_kernel_from_source_is_refused_by_name() -> None:
+    assert kernel_refusals(STACK) == []
+    (refusal,) = kernel_refusals(changed(STACK, "kernel", {"source": {}}))
+    assert refusal.startswith("catalog/stacks/demo.yml: kernel.source: kernels are not built from source yet")
 
 
 # --- locks ---------------------------------------------------------------------------------------
