@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
+from .baseline import Deployment
 from .chat import Chat, Tokens
 from .client import Client
 from .errors import HttpStatus, NanLogits, NotTested, RequestFailed
@@ -15,6 +16,8 @@ from .results import CheckVerdict, Evidence, Notes, Scalar
 from .scoring import Scorer, make_scorer
 from .server import Server
 
+# Shorter prompts leave nothing to score behind a nonce.
+LEAST_PROMPT = 64
 # What must not have failed for the evidence of the other probes to mean anything.
 GROUND = ("smoke", "identity", "template", "nan_scan")
 
@@ -45,6 +48,7 @@ class Context:
     check_done: Callable[[str, str], None]
     server: Server | None = None
     may_flush: bool = False
+    deployment: Deployment = field(default_factory=Deployment)
     _scorer: Scorer | None = None
 
     def apart(self) -> Context:
@@ -57,6 +61,9 @@ class Context:
 
     def scorer(self) -> Scorer:
         """What asks for logprobs of given tokens. Raises NotTested where the engine has no safe way."""
+        longest = self.longest_prompt()
+        if longest is not None and longest < LEAST_PROMPT:
+            raise NotTested(f"a context of {longest + 8} tokens is too short for logprobs to say anything")
         if self._scorer is None:
             filler = self.profile.probes.filler
             self._scorer = make_scorer(self.client, self.identified(), self.tokens, filler)
