@@ -59,6 +59,7 @@ wheels:
   returned: when it was resolved
 """
 
+import concurrent.futures
 import json
 import re
 import tempfile
@@ -66,12 +67,14 @@ import urllib.parse
 from pathlib import Path
 from typing import Any
 
+import requests
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hashed_files import sha256_of
 from ansible.module_utils.progress import Progress
 from ansible.module_utils.wheels import FetchError, Source, fetch, gone, locked, pip, pip_says
 
 UNKNOWN_SIZE = 0
+ASKERS = 8  # questions for sizes at a time
 
 ARGUMENTS = {
     "stack": {"type": "dict", "required": True},
@@ -124,17 +127,36 @@ def from_indexes(requirements: list[str], stack: dict[str, Any], source: Source,
 def resolve(
     requirements: list[str], stack: dict[str, Any], source: Source, house: Path
 ) -> list[dict[str, Any]]:
-    """Ask pip which files it would install for the requirements and their dependencies."""
+    """Ask pip which files it would install for the requirements and what they need, with sizes."""
     with tempfile.TemporaryDirectory(dir=house) as name:
         folder = Path(name)
         settled = from_indexes(requirements, stack, source, folder)
         report = folder / "report.json"
         options = ["--dry-run", "--ignore-installed", "--target", name, "--report", str(report)]
         run_pip(["install", *options, *settled], source)
-        wheels = chosen_wheels(json.loads(report.read_text()), stack)
+        chosen = json.loads(report.read_text())
+        wheels = chosen_wheels(chosen, stack)
+        with concurrent.futures.ThreadPoolExecutor(ASKERS) as pool:
+            sizes = pool.map(size_at, (item["download_info"]["url"] for item in chosen["install"]))
+        for wheel, size in zip(wheels, sizes, strict=True):
+            wheel["size"] = size
         for wheel in folder.glob("*.whl"):
             wheel.replace(house / wheel.name)
     return wheels
+
+
+def size_at(url: str) -> int:
+    """The bytes of the file at a URL as its server tells them, UNKNOWN_SIZE where it does not.
+
+    Only the disk budget and the batches of the download go by it: a lock holds the size of the bytes.
+    """
+    if url.startswith("file:"):
+        return Path(urllib.parse.unquote(urllib.parse.urlsplit(url).path)).stat().st_size
+    try:
+        answer = requests.head(url, timeout=30, allow_redirects=True)
+        return int(answer.headers["Content-Length"]) if answer.ok else UNKNOWN_SIZE
+    except (requests.RequestException, KeyError, ValueError):
+        return UNKNOWN_SIZE
 
 
 def chosen_wheels(report: dict[str, Any], stack: dict[str, Any]) -> list[dict[str, Any]]:
@@ -159,7 +181,8 @@ def lock(stack: dict[str, Any], source: Source, house: Path) -> list[dict[str, A
     """Resolve, download and measure a stack's wheels; they are sorted by name. Raises FetchError."""
     wheels = resolve(stack["requirements"], stack, source, house)
     names = {wheel["name"] for wheel in wheels}
-    alone = resolve(["--no-deps", *stack["without_dependencies"]], stack, source, house)
+    pins = stack["without_dependencies"]
+    alone = resolve(["--no-deps", *pins], stack, source, house) if pins else []
     wheels += [wheel for wheel in alone if wheel["name"] not in names]
     missing = [wheel for wheel in wheels if not (house / wheel["file"]).is_file()]
     fetch(house, missing, source, Progress(None))

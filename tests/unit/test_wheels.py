@@ -466,10 +466,32 @@ def test_requirements_are_resolved_with_what_they_need_and_each_from_its_index(
     make_wheel(own.folder, "one", code="another = True")
     stack = {"from_index": {"two": "own"}}
     found = stack_lock.resolve(["one", "two==1.0+cpu"], stack, Source({"own": own.url}, **NODE), house)
-    assert sorted(found, key=lambda wheel: wheel["name"]) == [
-        wheel | {"size": stack_lock.UNKNOWN_SIZE} for wheel in (one, three, two)
-    ]
+    assert sorted(found, key=lambda wheel: wheel["name"]) == [one, three, two]
     assert there(house) == [two["file"]]
+
+
+def test_a_size_that_no_server_tells_is_unknown(pypi: Index) -> None:
+    for url in ("http://127.0.0.1:9/files/a.whl", pypi.url.replace("/simple", "/files/absent.whl")):
+        assert stack_lock.size_at(url) == stack_lock.UNKNOWN_SIZE
+
+
+def test_a_stack_that_the_disk_cannot_hold_is_refused_before_it_is_downloaded(
+    run_module: RunModule, house: Path, pypi: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_wheel(pypi.folder, "large", size=MIB)
+    stack = {
+        "name": "demo",
+        "indexes": None,
+        "from_index": None,
+        "requirements": ["large"],
+        "without_dependencies": [],
+    }
+    usage = shutil.disk_usage(house)._replace(free=MIB + SPARE)
+    monkeypatch.setattr(wheels.shutil, "disk_usage", lambda _path: usage)
+    result = run_module(stack_lock, stack=stack, path=str(house), **NODE)
+    assert "stack demo was not locked: " in result["msg"]
+    assert "1 wheels need 1 MiB, 1 MiB while pip holds wheels twice" in result["msg"]
+    assert there(house) == []
 
 
 def test_check_mode_resolves_nothing(run_module: RunModule, house: Path, pypi: Index) -> None:

@@ -103,6 +103,12 @@ class Index(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     server: Index
 
+    def do_HEAD(self) -> None:
+        wheel = self.server.folder / unquote(self.path.removeprefix(f"{self.server.files}/"))
+        self.send_response(200 if wheel.is_file() else 404)
+        self.send_header("Content-Length", str(wheel.stat().st_size if wheel.is_file() else 0))
+        self.end_headers()
+
     def do_GET(self) -> None:
         index = self.server
         index.requests.append(self.path)
