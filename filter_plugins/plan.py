@@ -22,9 +22,8 @@ def deployment_plan(
     profile: Mapping[str, Any],
     lock: Mapping[str, Any],
     root: str = "/opt/sglang",
-    lines: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """What one node should run. `lines` is the line of each key of the stack file, for what is said about it.
+    """What one node should run.
 
     The checkpoint's folder is named by its files' hashes, so that a re-uploaded checkpoint is another model.
     """
@@ -33,7 +32,6 @@ def deployment_plan(
     return {
         "root": root,
         "stack": dict(stack),
-        "stack_lines": dict(lines or {}),
         "profile": dict(profile),
         "lock": dict(lock),
         "lock_id": fingerprint(lock["wheels"]),
@@ -84,29 +82,6 @@ def wheel_bundles(
     return bundles
 
 
-def unlocked_lines(plan: Mapping[str, Any]) -> list[str]:
-    """What an operator must know about a stack that has no lock; nothing for one that has."""
-    kept = plan["lock"].get("unlocked")
-    if not kept:
-        return []
-    line = f"NOT LOCKED: stack {plan['stack']['name']} has no lock, and sglang_stack_unlocked_ok is set: "
-    if not plan["lock"]["wheels"]:
-        return [
-            f"{line}a run resolves it first, without review, and keeps the result in {kept}; "
-            "what it will install is not known yet"
-        ]
-    return [
-        f"{line}these wheels were resolved on this controller on {plan['lock']['resolved']}, without review; "
-        f"review {kept} and copy it to catalog/stacks to make it the lock"
-    ]
-
-
-def node_kinds(nodes: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """The distinct {abi, platform} of nodes' facts, in their order."""
-    kinds = dict.fromkeys((node["abi"], node["platform"]) for node in nodes)
-    return [{"abi": abi, "platform": platform} for abi, platform in kinds]
-
-
 def plan_lines(plan: Mapping[str, Any], manifest: Mapping[str, Any] | None) -> list[str]:
     """The plan for an operator, a sentence a line; `manifest` is the current release's, or None."""
     manifest = manifest or {}
@@ -116,9 +91,7 @@ def plan_lines(plan: Mapping[str, Any], manifest: Mapping[str, Any] | None) -> l
         ("wheels", manifest.get("lock_id", "")[:SHORT], plan["lock_id"][:SHORT]),
         ("model", manifest.get("model"), plan["model"]),
     )
-    lines = unlocked_lines(plan)
-    if not plan["lock"]["wheels"]:
-        return lines
+    lines = []
     for what, now, then in rows:
         detail = f" ({wheels})" if what == "wheels" and now != then else ""
         lines.append(f"{what}: stays {then}" if now == then else f"{what}: {now or 'none'} -> {then}{detail}")
@@ -136,5 +109,4 @@ class FilterModule:
             "release_id": release_id,
             "wheel_bundles": wheel_bundles,
             "plan_lines": plan_lines,
-            "node_kinds": node_kinds,
         }

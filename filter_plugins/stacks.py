@@ -301,6 +301,30 @@ def lock_problems(text: str, stack: Mapping[str, Any], abi: str, platform: str) 
     return [] if lock["wheels"] else [f"catalog/stacks/{file} holds no wheels; {remedy}"]
 
 
+# --- stacks without a lock -----------------------------------------------------------------------
+
+
+def node_kinds(nodes: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """The distinct {abi, platform} of nodes' facts, in their order."""
+    kinds = dict.fromkeys((node["abi"], node["platform"]) for node in nodes)
+    return [{"abi": abi, "platform": platform} for abi, platform in kinds]
+
+
+def unlocked_line(name: str, text: str, kept: str) -> str:
+    """What to know of a stack without a lock: `text` is what was resolved and lies in the file `kept`."""
+    line = f"NOT LOCKED: stack {name} has no lock, and sglang_stack_unlocked_ok is set: "
+    lock = read_lock(text)
+    if not lock["wheels"]:
+        return (
+            f"{line}a run resolves it first, without review, and keeps the result in {kept}; "
+            "what it will install is not known yet"
+        )
+    return (
+        f"{line}its {len(lock['wheels'])} wheels were resolved on this controller on {lock['resolved']}, "
+        f"without review; review {kept} and copy it to catalog/stacks to make it the lock"
+    )
+
+
 class FilterModule:
     """Filters about stacks and locks."""
 
@@ -316,4 +340,6 @@ class FilterModule:
             "write_lock": write_lock,
             "read_lock": read_lock,
             "lock_problems": lock_problems,
+            "node_kinds": node_kinds,
+            "unlocked_line": unlocked_line,
         }

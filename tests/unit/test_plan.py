@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from plan import GIB, deployment_plan, node_kinds, plan_lines, plan_wheels, release_id, venv_id, wheel_bundles
+from plan import GIB, deployment_plan, plan_lines, plan_wheels, release_id, venv_id, wheel_bundles
 from preflight import UNPACKED, needed_glibc, preflight_findings
 
 MIB = 1 << 20
@@ -201,33 +201,6 @@ def test_what_stays_is_said_to_stay() -> None:
         "stack: stays demo",
         f"wheels: stays {made['lock_id'][:12]}",
         f"model: tiny-old -> {made['model']}",
-    ]
-
-
-KEPT = "/house/unlocked/demo.cp311-linux_x86_64.lock"
-
-
-def test_a_stack_without_a_lock_is_said_first_and_aloud() -> None:
-    made = plan(lock=other_lock(unlocked=KEPT, resolved="2026-03-07"))
-    first, *rest = plan_lines(made, None)
-    assert first.startswith("NOT LOCKED: stack demo has no lock, and sglang_stack_unlocked_ok is set: ")
-    assert "resolved on this controller on 2026-03-07, without review" in first
-    assert f"review {KEPT} and copy it to catalog/stacks" in first
-    assert rest == plan_lines(plan(), None)
-
-
-def test_a_stack_that_was_not_resolved_yet_promises_no_wheels() -> None:
-    (line,) = plan_lines(plan(lock=other_lock(unlocked=KEPT, wheels=[])), None)
-    assert line.startswith("NOT LOCKED: ")
-    assert line.endswith("what it will install is not known yet")
-
-
-def test_a_stack_is_resolved_once_for_each_kind_of_node() -> None:
-    nodes = [("cp311", "linux_x86_64"), ("cp312", "linux_x86_64"), ("cp311", "linux_x86_64")]
-    facts = [{"abi": abi, "platform": platform, "cores": 8} for abi, platform in nodes]
-    assert node_kinds(facts) == [
-        {"abi": "cp311", "platform": "linux_x86_64"},
-        {"abi": "cp312", "platform": "linux_x86_64"},
     ]
 
 

@@ -14,12 +14,14 @@ from stacks import (
     lock_name,
     lock_problems,
     lock_refusals,
+    node_kinds,
     project,
     read_lock,
     stack_inputs,
     stack_lines,
     stack_pins,
     stack_problems,
+    unlocked_line,
     write_lock,
 )
 
@@ -388,6 +390,35 @@ def test_a_lock_that_does_not_fit_is_refused_with_its_remedy(
     assert f"catalog/stacks/{lock_name(stack['name'], abi, 'linux_x86_64')}" in said
     command = f"lock.yml -e stack={stack['name']} -e lock_abi={abi} -e lock_platform=linux_x86_64"
     assert said.endswith(command)
+
+
+# --- stacks without a lock -----------------------------------------------------------------------
+
+KEPT = "/house/unlocked/demo.cp311-linux_x86_64.lock"
+
+
+def test_a_stack_without_a_lock_is_said_aloud() -> None:
+    line = unlocked_line("demo", LOCK, KEPT)
+    assert line.startswith(
+        "NOT LOCKED: stack demo has no lock, and sglang_stack_unlocked_ok is set: its 2 wheels"
+    )
+    assert "resolved on this controller on 2026-01-02, without review" in line
+    assert f"review {KEPT} and copy it to catalog/stacks" in line
+
+
+def test_a_stack_that_was_not_resolved_yet_promises_no_wheels() -> None:
+    line = unlocked_line("demo", write_lock([], META), KEPT)
+    assert line.startswith("NOT LOCKED: ")
+    assert line.endswith("what it will install is not known yet")
+
+
+def test_a_stack_is_resolved_once_for_each_kind_of_node() -> None:
+    nodes = [("cp311", "linux_x86_64"), ("cp312", "linux_x86_64"), ("cp311", "linux_x86_64")]
+    facts = [{"abi": abi, "platform": platform, "cores": 8} for abi, platform in nodes]
+    assert node_kinds(facts) == [
+        {"abi": "cp311", "platform": "linux_x86_64"},
+        {"abi": "cp312", "platform": "linux_x86_64"},
+    ]
 
 
 # --- what is shipped -----------------------------------------------------------------------------
