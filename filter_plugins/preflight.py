@@ -9,9 +9,9 @@ from typing import Any
 GIB = 1 << 30
 UNIT = "sglang.service"
 UNPACKED = 4.0
-"""Disk that an installation takes per byte of wheels: the wheel on the node, its unpacked files (about 2.5
-times a wheel's size, as measured with torch's and SGLang's wheels; uv's cache shares them by hard links) and
-compiled bytecode."""
+"""Disk that an installation takes per byte of wheels: the wheel on the node (1), its unpacked files (about
+2.5 times a wheel's size, as measured with torch's and SGLang's wheels; uv's cache shares them by hard links)
+and compiled bytecode."""
 OLD_TAGS = {"manylinux1_": (2, 5), "manylinux2010_": (2, 12), "manylinux2014_": (2, 17)}
 
 
@@ -35,15 +35,22 @@ def needed_glibc(wheels: list[Mapping[str, Any]]) -> tuple[int, int]:
     return newest
 
 
+def disk_bytes(plan: Mapping[str, Any]) -> float:
+    """Disk that the deployment will take: wheels and weights that are not there yet, and the environment."""
+    moved = plan["transfer"]
+    environment = 0 if moved["environment"] else plan["download_bytes"] * (UNPACKED - 1)
+    return float(moved["wheels"]["bytes"] + moved["model"]["bytes"] + environment)
+
+
 def preflight_findings(
     facts: Mapping[str, Any], plan: Mapping[str, Any], spare_disk_gib: float
 ) -> list[dict[str, str]]:
     """Findings {level: ok or refuse, check, text}, one a check."""
     findings = []
-    wanted_disk = plan["download_bytes"] * UNPACKED / GIB + float(spare_disk_gib)
+    wanted_disk = disk_bytes(plan) / GIB + float(spare_disk_gib)
     have_disk = facts["disk_free_gib"]
     level = "ok" if have_disk >= wanted_disk else "refuse"
-    need = f"a first installation of this stack needs {wanted_disk:.1f} GiB"
+    need = f"what is to come needs {wanted_disk:.1f} GiB, {float(spare_disk_gib):g} of them to spare"
     findings.append(finding(level, "disk", f"{have_disk:.1f} GiB free at {plan['root']}; {need}"))
 
     wanted_memory = float(plan["profile"].get("needs", {}).get("memory_gib", 0))
