@@ -94,6 +94,12 @@ def old(path: Path, grace: int) -> bool:
     return time.time() - path.lstat().st_ctime > grace
 
 
+def wheels_of(root: Path, venvs: set[str]) -> set[str]:
+    """File names of the wheels that the environments were made of."""
+    manifests = (read_json(root / "venvs" / venv / "smokestack.json") or {} for venv in venvs)
+    return {name for manifest in manifests for name in manifest.get("wheels", ())}
+
+
 def unused(wanted: dict, kept: list[dict], going: list[dict]) -> Iterator[Path]:
     """What no kept release uses: environments, their compile caches, wheels and, if asked for, weights."""
     root, grace = Path(wanted["root"]), wanted["grace"]
@@ -107,14 +113,10 @@ def unused(wanted: dict, kept: list[dict], going: list[dict]) -> Iterator[Path]:
             else:
                 spared.add(venv.name)
     yield from (path for path in entries(Path(wanted["compile_caches"])) if path.name not in spared)
-    wheels = {
-        name
-        for venv in spared
-        for name in (read_json(root / "venvs" / venv / "smokestack.json") or {}).get("wheels", ())
-    }
-    yield from (
-        path for path in entries(root / "wheelhouse", "*.whl") if path.name not in wheels and old(path, grace)
-    )
+    wheels, leaving = wheels_of(root, spared), wheels_of(root, dropped)
+    for path in entries(root / "wheelhouse", "*.whl"):
+        if path.name not in wheels and (path.name in leaving or old(path, grace)):
+            yield path
     if wanted["models"]:
         models = {release["model"] for release in kept}
         names = models | {f"{model}.incoming" for model in models}

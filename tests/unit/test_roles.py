@@ -13,7 +13,16 @@ from refusals import wrong_values
 
 ROLES = sorted(path for path in (Path(__file__).parents[2] / "roles").iterdir() if path.is_dir())
 SHARED = {"plan", "stack", "model_profile", "retry_failed", "plan_catalog", "wheelhouse_path"}
-SHARED |= {"wheelhouse_kernel", "release_user", "release_venv", "lock_abi", "lock_platform"}
+SHARED |= {
+    "release",
+    "pin",
+    "unpin",
+    "wheelhouse_kernel",
+    "release_user",
+    "release_venv",
+    "lock_abi",
+    "lock_platform",
+}
 
 each_role = pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
 
