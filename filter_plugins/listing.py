@@ -46,6 +46,28 @@ def release_lines(releases: Sequence[Mapping[str, Any]], disk: Mapping[str, Any]
     return lines
 
 
+def outage_text(not_serving: Mapping[str, float | None] | None) -> str:
+    """How long a node did not serve, as `release_switch` measured it."""
+    if not_serving is None:
+        return "nothing was serving before, so no time without service was measured"
+    ready, verdict = not_serving["until_ready_s"], not_serving["until_verdict_s"]
+    health = (
+        "its health route did not answer again" if ready is None else f"{ready:.1f} s until /health said 200"
+    )
+    return f"not serving: {health}, {verdict:.1f} s until the gate's verdict"
+
+
+def undo_text(current: str | None, tried: str, task: str, reason: str) -> str:
+    """What is the case after going back failed; `current` is current now, `tried` was on trial."""
+    if current == tried:
+        state = f"the node could not go back: {tried} is still current, but not proved"
+    elif current is None:
+        state = "no release is current"
+    else:
+        state = f"release {current} is current again, but does not serve"
+    return f"{state}, since the task {task!r} failed: {reason.rstrip('.')}. sglang.service is stopped"
+
+
 def rollback_problems(
     wanted: str | None, releases: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], node: str
 ) -> list[str]:
@@ -75,4 +97,9 @@ class FilterModule:
     """Filters about the releases of a node."""
 
     def filters(self) -> dict[str, Any]:
-        return {"release_lines": release_lines, "rollback_problems": rollback_problems}
+        return {
+            "release_lines": release_lines,
+            "outage_text": outage_text,
+            "undo_text": undo_text,
+            "rollback_problems": rollback_problems,
+        }

@@ -15,6 +15,11 @@ DECIDING = re.compile(
 )
 """Packages whose version decides about answers: each has a line of its own in the plan."""
 MOST_NAMED = 8
+BUNDLE = 256 << 20
+LEASE = 60
+SLOWEST = 10e6
+"""Bytes a second that a transfer to a node is trusted to make: a tenth of what a 1 Gbit/s line carries. A
+slower one may lose its lease on the way; when another run has taken it, this one ends at its next step."""
 
 
 def fingerprint(value: Any) -> str:
@@ -86,10 +91,22 @@ def release_id(
 
 
 def wheel_bundles(
-    plan: Mapping[str, Any], missing: Sequence[str], limit: int = 256 << 20
+    plan: Mapping[str, Any], missing: Sequence[str], limit: int = BUNDLE
 ) -> list[dict[str, Any]]:
-    """Group the missing wheels into bundles of about `limit` bytes, sent one by one: {files, bytes, note}."""
+    """The missing wheels as `file_bundles`."""
     sizes = {wheel["file"]: wheel["size"] for wheel in plan["lock"]["wheels"]}
+    return file_bundles(missing, sizes, "wheels", limit)
+
+
+def lease_seconds(size: float) -> int:
+    """Seconds that a step which moves `size` bytes may take before its lease ends."""
+    return LEASE + int(size / SLOWEST)
+
+
+def file_bundles(
+    missing: Sequence[str], sizes: Mapping[str, int], what: str = "files", limit: int = BUNDLE
+) -> list[dict[str, Any]]:
+    """Group files into bundles of about `limit` bytes, sent one by one: {files, bytes, note}."""
     bundles: list[dict[str, Any]] = []
     for name in sorted(missing, key=lambda file: -sizes.get(file, 0)):
         size = sizes.get(name, 0)
@@ -99,7 +116,7 @@ def wheel_bundles(
         bundles[-1]["bytes"] += size
     for number, bundle in enumerate(bundles, 1):
         bundle["note"] = (
-            f"bundle {number} of {len(bundles)}, {len(bundle['files'])} wheels, "
+            f"bundle {number} of {len(bundles)}, {len(bundle['files'])} {what}, "
             f"{bundle['bytes'] / (1 << 20):.0f} MiB"
         )
     return bundles
@@ -115,8 +132,9 @@ def transfer(
 
     `lacking` names the missing files: `house` (wheels that the controller lacks), `node` (wheels) and `model`
     (the checkpoint's). `checkpoint` lists the files at its source {path, size in bytes}, `releases` those of
-    the node. Returns {download, wheels, model}, each {files, bytes}, and `environment`: whether the node has
-    an environment from this lock already. A file whose size is not known counts no bytes.
+    the node. Returns {download, wheels, model}, each {files, bytes} (`model` has also `sizes`, file to bytes),
+    and `environment`: whether the node has an environment from this lock already. A file whose size is not
+    known counts no bytes.
     """
     wheels = {wheel["file"]: wheel["size"] for wheel in plan["lock"]["wheels"]}
     base = len(plan["source"]) + 1
@@ -128,7 +146,8 @@ def transfer(
     return {
         "download": amount(lacking["house"], wheels),
         "wheels": amount(lacking["node"], wheels),
-        "model": amount(lacking["model"], weights),
+        "model": amount(lacking["model"], weights)
+        | {"sizes": {name: weights.get(name, 0) for name in lacking["model"]}},
         "environment": any(release["lock_id"] == plan["lock_id"] for release in releases),
     }
 
@@ -262,6 +281,8 @@ class FilterModule:
             "venv_id": venv_id,
             "release_id": release_id,
             "wheel_bundles": wheel_bundles,
+            "file_bundles": file_bundles,
+            "lease_seconds": lease_seconds,
             "transfer": transfer,
             "plan_lines": plan_lines,
         }

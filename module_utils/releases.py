@@ -180,11 +180,12 @@ class Store:
         }
 
     def facts(self) -> dict[str, Any]:
-        current = self.current
+        current, running = self.current, self.running()
         return {
             "current": current,
             "previous": self.previous,
-            "running": self.running(),
+            "running": running,
+            "running_url": (self.manifest(running) or {}).get("url") if running else None,
             "trial": self.trial,
             "proved": self.proved(current),
             "manifest": self.manifest(current) if current else None,
@@ -237,7 +238,12 @@ class Store:
         if verdict["verdict"] not in PASSING:
             raise ReleaseError(f"cannot confirm release {release}: its verdict is {verdict['verdict']}")
         known = self.verdict(release)
-        changed = not self.proved(release) or known is None or known["verdict"] != verdict["verdict"]
+        changed = (
+            self.trial == release  # a switch is told apart from a run that found nothing to do
+            or not self.proved(release)
+            or known is None
+            or known["verdict"] != verdict["verdict"]
+        )
         previous = self.previous
         if not self.dry:
             if changed:

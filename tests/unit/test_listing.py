@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from listing import release_lines, rollback_problems
+from listing import outage_text, release_lines, rollback_problems, undo_text
 
 RELEASE = {
     "name": "demo.tiny.1",
@@ -51,6 +51,41 @@ def test_a_release_in_another_state_is_told_so(release: dict[str, Any], words: s
 
 def test_a_node_without_releases_is_told_so() -> None:
     assert release_lines([], DISK | {"unused_models": {}})[0] == "no release"
+
+
+@pytest.mark.parametrize(
+    ("not_serving", "text"),
+    [
+        (
+            {"until_ready_s": 9.96, "until_verdict_s": 31.2},
+            "not serving: 10.0 s until /health said 200, 31.2 s until the gate's verdict",
+        ),
+        (
+            {"until_ready_s": None, "until_verdict_s": 31.2},
+            "not serving: its health route did not answer again, 31.2 s until the gate's verdict",
+        ),
+        (None, "nothing was serving before, so no time without service was measured"),
+    ],
+    ids=["measured", "never ready", "first deployment"],
+)
+def test_the_time_without_service_is_told(not_serving: Any, text: str) -> None:
+    assert outage_text(not_serving) == text
+
+
+@pytest.mark.parametrize(
+    ("current", "words"),
+    [
+        (
+            "new",
+            "the node could not go back: new is still current, but not proved, since the task 'Go back' ",
+        ),
+        ("old", "release old is current again, but does not serve, since the task 'Go back' "),
+        (None, "no release is current, since the task 'Go back' "),
+    ],
+)
+def test_a_failed_way_back_is_told_as_it_is(current: str | None, words: str) -> None:
+    told = undo_text(current, "new", "Go back", "No space left on device")
+    assert told == words + "failed: No space left on device. sglang.service is stopped"
 
 
 RELEASES = [RELEASE, RELEASE | {"name": "demo.tiny.2"}]

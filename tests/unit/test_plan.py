@@ -10,6 +10,7 @@ from plan import (
     by_option,
     deployment_plan,
     human,
+    lease_seconds,
     plan_lines,
     plan_wheels,
     release_id,
@@ -198,6 +199,10 @@ def test_a_bundles_note_counts_it() -> None:
     assert notes == ["bundle 1 of 2, 1 wheels, 2 MiB", "bundle 2 of 2, 2 wheels, 3 MiB"]
 
 
+def test_a_lease_lasts_as_long_as_a_slow_line_needs() -> None:
+    assert [lease_seconds(size) for size in (0, 5e9)] == [60, 560]
+
+
 def test_nothing_missing_makes_no_bundle() -> None:
     assert wheel_bundles(plan(), []) == []
 
@@ -371,7 +376,7 @@ def test_what_is_moved_is_what_is_missing() -> None:
     assert moved == {
         "download": {"files": 0, "bytes": 0},
         "wheels": {"files": 2, "bytes": GIB},
-        "model": {"files": 2, "bytes": 15},
+        "model": {"files": 2, "bytes": 15, "sizes": {"config.json": 10, "sub/other": 5}},
         "environment": False,
     }
     assert transfer(made, {"house": [], "node": [], "model": []}, [], [{"lock_id": made["lock_id"]}])[
