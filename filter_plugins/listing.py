@@ -93,6 +93,23 @@ def rollback_problems(
     return []
 
 
+def uninstall_lines(
+    foreign: Mapping[str, Any], removed: Sequence[str], left: Sequence[str], root: str
+) -> list[str]:
+    """What an uninstallation took off and what it left; `foreign` are the facts of `foreign_servers`."""
+    lines = [f"removed: {path}" for path in removed] or ["nothing of Smokestack was here"]
+    models = f"{root}/models"
+    for path in left:
+        how = " (weights; remove them with -e uninstall_weights=true)" if path == models else ""
+        lines.append(f"left: {path}{how or ', which is not ours'}")
+    unit = foreign["unit"]
+    if unit and not unit["ours"]:
+        lines.append(f"left: {unit['path']}, which is not ours")
+    if foreign["user_home"]:
+        lines.append(f"left: the user sglang (home {foreign['user_home']}), who is not ours")
+    return lines
+
+
 class FilterModule:
     """Filters about the releases of a node."""
 
@@ -101,5 +118,6 @@ class FilterModule:
             "release_lines": release_lines,
             "outage_text": outage_text,
             "undo_text": undo_text,
+            "uninstall_lines": uninstall_lines,
             "rollback_problems": rollback_problems,
         }

@@ -132,7 +132,7 @@ def transfer(
 
     `lacking` names the missing files: `house` (wheels that the controller lacks), `node` (wheels) and `model`
     (the checkpoint's). `checkpoint` lists the files at its source {path, size in bytes}, `releases` those of
-    the node. Returns {download, wheels, model}, each {files, bytes} (`model` has also `sizes`, file to bytes),
+    the node. Returns {download, wheels, model}, each {files, bytes}, `model` with `sizes` (file to bytes);
     and `environment`: whether the node has an environment from this lock already. A file whose size is not
     known counts no bytes.
     """

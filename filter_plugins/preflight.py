@@ -83,8 +83,87 @@ def preflight_findings(
     return findings
 
 
+def stop_command(server: Mapping[str, Any]) -> str:
+    """How an operator stops what `server_name` names, so that it does not come back."""
+    if "image" in server:
+        engine, name = server["engine"], server["name"]
+        return f"{engine} update --restart=no {name} && {engine} stop {name}"
+    if "path" in server:
+        return f"systemctl disable --now {server['name']}"
+    if server["unit"] and server["unit"].endswith(".service") and not server["unit"].startswith("user@"):
+        return f"systemctl disable --now {server['unit']}"
+    return f"kill {server['pid']}"
+
+
+def foreign_findings(
+    foreign: Mapping[str, Any], port: int | str, others_ok: bool = False
+) -> list[dict[str, str]]:
+    """What somebody else set up, a finding each; `foreign` are the facts of `foreign_servers`.
+
+    What a deployment would write over is always refused, and so is a container on its port. A server beside
+    it is refused unless `others_ok`, since it takes the GPUs' memory.
+    """
+    findings = []
+    unit = foreign["unit"]
+    if unit and not unit["ours"]:
+        text = f"{unit['path']} is not Smokestack's and would be written over: systemctl disable --now {UNIT}"
+        findings.append(finding("refuse", "foreign unit", f"{text}, then move the file away"))
+    if foreign["root_others"]:
+        names = ", ".join(foreign["root_others"][:5])
+        text = f"the folder of the deployment holds what is not Smokestack's: {names}; move it away"
+        findings.append(finding("refuse", "foreign folder", text))
+    if foreign["user_home"]:
+        text = f"the user sglang is another one (home {foreign['user_home']}) and would be changed; rename it"
+        findings.append(finding("refuse", "foreign user", text))
+
+    boxes = [box for box in foreign["containers"] if box["running"] or box["restart"] != "no"]
+    taken = [box for box in boxes if int(port) in box["ports"]]
+    for box in taken:
+        text = f"port {port} belongs to {container_name(box)}; stop it: {stop_command(box)}"
+        findings.append(finding("refuse", "foreign server", text))
+    beside = [(container_name(box), box) for box in boxes if box["sglang"] and box not in taken]
+    known = {box["id"] for box in boxes}
+    named = {unit["name"] for unit in foreign["units"]} | {UNIT}
+    beside += [
+        (f"unit {unit['name']} ({'active' if unit['active'] else 'enabled'}, {unit['path']})", unit)
+        for unit in foreign["units"]
+        if unit["active"] or unit["enabled"]
+    ]
+    beside += [
+        (process_name(process), process)
+        for process in foreign["processes"]
+        if process["container"] not in known and process["unit"] not in named
+    ]
+    for name, server in beside:
+        text = f"another SGLang server is here: {name}"
+        if others_ok:
+            findings.append(finding("ok", "foreign server", text))
+        else:
+            text += (
+                f"; stop it when its time has come: {stop_command(server)}. To prepare beside it: "
+                "--tags release,model --skip-tags preflight; to keep both: -e preflight_others_ok=true"
+            )
+            findings.append(finding("refuse", "foreign server", text))
+    for engine, said in foreign["silent"].items():
+        findings.append(finding("ok", "containers", f"{engine} is installed and did not answer: {said}"))
+    return findings
+
+
+def container_name(box: Mapping[str, Any]) -> str:
+    """A container for an operator."""
+    state = "running" if box["running"] else f"stopped, restart policy {box['restart']}"
+    return f"{box['engine']} container {box['name']} (image {box['image']}, {state})"
+
+
+def process_name(process: Mapping[str, Any]) -> str:
+    """A process for an operator."""
+    if process["container"]:
+        return f"PID {process['pid']} in {process['engine']} container {process['container'][:12]}"
+    return f"PID {process['pid']} in {process['unit'] or 'no unit'}: {process['command']}"
+
+
 class FilterModule:
     """Filters of the preflight."""
 
     def filters(self) -> dict[str, Any]:
-        return {"preflight_findings": preflight_findings}
+        return {"preflight_findings": preflight_findings, "foreign_findings": foreign_findings}
