@@ -13,6 +13,7 @@ from refusals import wrong_values
 
 ROLES = sorted(path for path in (Path(__file__).parents[2] / "roles").iterdir() if path.is_dir())
 SHARED = {"plan", "stack", "model_profile", "retry_failed", "plan_catalog", "wheelhouse_path"}
+SHARED |= {"rollout_batches", "rollout_max_fail_percentage"}
 SHARED |= {
     "release",
     "pin",
