@@ -1,4 +1,4 @@
-"""The plan before a change, time without service, named rollbacks, retention, servers of others, uninstalling."""
+"""The plan, time without service, named rollbacks, retention, uninstalling, servers of others."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_an_uninstallation_leaves_nothing_but_the_weights(uninstalled: tuple[Nod
     assert node.health() == "000"
     assert any(line.startswith(f"left: {ROOT}/models (weights") for line in told(run))
     said, seen = (
-        [result["removed"] for action, result in one.results() if action == "path_removal"][0]
+        next(result["removed"] for action, result in one.results() if action == "path_removal")
         for one in (check, run)
     )
     assert set(seen) <= set(said), "check mode named it before"
@@ -241,7 +241,7 @@ def by_hand(uninstalled: tuple[Node, Run, Run]) -> Iterator[Node]:
     """The node with a server that somebody set up by hand: a program of that name that only sleeps."""
     node = uninstalled[0]
     folder = "/srv/hand/sglang"
-    unit = f"[Service]\nExecStart=/usr/bin/python3 {folder}/launch_server.py\n[Install]\nWantedBy=multi-user.target\n"
+    unit = f"[Service]\nExecStart=/usr/bin/python3 {folder}/launch_server.py\n"
     node.run("mkdir", "-p", folder)
     node.run("sh", "-c", f"cat > {folder}/launch_server.py", input="import time\ntime.sleep(3600)\n")
     node.run("sh", "-c", "cat > /etc/systemd/system/my-llm.service", input=unit)
