@@ -149,6 +149,25 @@ def remove_tree(folder: Path) -> None:
     shutil.rmtree(gone)
 
 
+def drop_unshared(cache: Path) -> None:
+    """Take out of uv's cache the wheels whose files no environment shares.
+
+    uv 0.13 does not forgive an archive that is missing while V(NAME.rev) beside the link V(NAME) still names it,
+    so those go first. An archive that no link names is of a layout that is not known here, and stays.
+    """
+    links: dict[str, list[Path]] = {}
+    for path in cache.glob("wheels-v*/**/*"):
+        if path.is_symlink():
+            links.setdefault(path.readlink().name, []).append(path)
+    for archive in entries(cache, "archive-v*/*"):
+        if archive.name in links and is_unshared(archive):
+            for link in links[archive.name]:
+                for pointer in link.parent.glob(f"{link.name}.*"):
+                    pointer.unlink()
+                link.unlink()
+            shutil.rmtree(archive)
+
+
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     wanted = module.params
@@ -170,9 +189,7 @@ def main() -> None:
                     shutil.rmtree(left)
             gone = [path for path in going if remove(path)]
             if gone:
-                for archive in entries(root / "cache/uv/archive-v0"):
-                    if is_unshared(archive):
-                        remove_tree(archive)
+                drop_unshared(root / "cache/uv")
         except OSError as error:
             module.fail_json(msg=f"pruning ended early: {error}. What serves was not touched; run again")
     now = shutil.disk_usage(root).free if root.is_dir() else 0

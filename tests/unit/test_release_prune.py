@@ -5,6 +5,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +16,10 @@ import pytest
 import release_list
 import release_pin
 import release_prune
+import release_venv
 from ansible.module_utils.disk import disk_bytes, is_unshared
 from ansible.module_utils.releases import Store, surplus
+from tiny_wheels import make_wheel
 
 RunModule = Callable[..., dict[str, Any]]
 KIB = 1 << 10
@@ -178,13 +183,50 @@ def test_what_a_killed_prune_left_goes_with_the_next_one(
 
 
 def test_uvs_cache_keeps_what_an_environment_shares(prune: RunModule, node: Node) -> None:
-    archives = node.root / "cache/uv/archive-v0"
-    for venv in ("v2", "v3"):
-        (archives / venv).mkdir(parents=True)
-        (archives / venv / "file").write_text("x")
-        os.link(archives / venv / "file", node.root / "venvs" / venv / "file")
+    cache = node.root / "cache/uv"
+    (cache / "wheels-v8/index").mkdir(parents=True)
+    for name in ("v2", "v3", "unknown"):
+        (cache / "archive-v0" / name).mkdir(parents=True)
+        (cache / "archive-v0" / name / "file").write_text("x")
+        if name != "unknown":
+            os.link(cache / "archive-v0" / name / "file", node.root / "venvs" / name / "file")
+            (cache / "wheels-v8/index" / name).symlink_to(f"../../archive-v0/{name}")
+            (cache / f"wheels-v8/index/{name}.rev").touch()
     prune()
-    assert [path.name for path in archives.iterdir()] == ["v3"]
+    assert sorted(path.name for path in (cache / "archive-v0").iterdir()) == ["unknown", "v3"]
+    assert sorted(path.name for path in (cache / "wheels-v8/index").iterdir()) == ["v3", "v3.rev"]
+
+
+WHEELHOUSE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "smokestack/wheelhouse"
+
+
+@pytest.mark.skipif(not list(WHEELHOUSE.glob("uv-*.whl")), reason="no uv in the wheelhouse: run make demo")
+def test_uv_itself_installs_again_from_a_pruned_cache(tmp_path: Path) -> None:
+    (tmp_path / "wheels").mkdir()
+    wheels = [make_wheel(tmp_path / "wheels", name)["name"] for name in ("one", "two")]
+    uv = release_venv.unpack_uv(next(WHEELHOUSE.glob("uv-*.whl")), tmp_path)
+    environment = {"PATH": "/usr/bin:/bin", "UV_CACHE_DIR": str(tmp_path / "cache"), "UV_NO_CONFIG": "1"}
+
+    def install(name: str) -> None:
+        venv = tmp_path / name
+        for command in (
+            ["venv", "--quiet", "--python", sys.executable, str(venv)],
+            ["pip", "install", "--quiet", "--offline", "--no-index", "--no-deps", "--link-mode", "hardlink"]
+            + ["--find-links", str(tmp_path / "wheels"), "--python", str(venv / "bin/python"), *wheels],
+        ):
+            subprocess.run([str(uv), *command], env=environment, check=True, capture_output=True)
+
+    def archives() -> int:
+        return len(list((tmp_path / "cache").glob("archive-v*/*")))
+
+    install("one")
+    release_prune.drop_unshared(tmp_path / "cache")
+    assert archives() == len(wheels), "they are shared"
+    shutil.rmtree(tmp_path / "one")
+    release_prune.drop_unshared(tmp_path / "cache")
+    assert archives() == 0
+    install("two")
+    assert archives() == len(wheels)
 
 
 def test_at_least_one_release_is_kept(prune: RunModule) -> None:
