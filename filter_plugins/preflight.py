@@ -51,7 +51,8 @@ def preflight_findings(
     have_disk = facts["disk_free_gib"]
     level = "ok" if have_disk >= wanted_disk else "refuse"
     need = f"what is to come needs {wanted_disk:.1f} GiB, {float(spare_disk_gib):g} of them to spare"
-    findings.append(finding(level, "disk", f"{have_disk:.1f} GiB free at {plan['root']}; {need}"))
+    remedy = "" if level == "ok" else ". Free some: releases.yml -e release_prune=true -e release_keep=1"
+    findings.append(finding(level, "disk", f"{have_disk:.1f} GiB free at {plan['root']}; {need}{remedy}"))
 
     wanted_memory = float(plan["profile"].get("needs", {}).get("memory_gib", 0))
     level = "ok" if facts["memory_gib"] >= wanted_memory else "refuse"

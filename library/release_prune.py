@@ -152,8 +152,8 @@ def remove_tree(folder: Path) -> None:
 def drop_unshared(cache: Path) -> None:
     """Take out of uv's cache the wheels whose files no environment shares.
 
-    uv 0.13 does not forgive an archive that is missing while V(NAME.rev) beside the link V(NAME) still names it,
-    so those go first. An archive that no link names is of a layout that is not known here, and stays.
+    uv 0.13 does not forgive an archive that is missing while NAME.rev beside the link NAME still names it, so
+    those go first. An archive that no link names is of a layout that is not known here, and stays.
     """
     links: dict[str, list[Path]] = {}
     for path in cache.glob("wheels-v*/**/*"):

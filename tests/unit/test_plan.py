@@ -453,7 +453,10 @@ def test_one_unfit_thing_is_one_refusal(check: str, facts: dict[str, Any], level
 @pytest.mark.parametrize(
     ("facts", "words"),
     [
-        ({"disk_free_gib": 1.0}, ["1.0 GiB free at /opt/sglang", f"{DISK:.1f} GiB"]),
+        (
+            {"disk_free_gib": 1.0},
+            ["1.0 GiB free at /opt/sglang", f"{DISK:.1f} GiB", "releases.yml -e release_prune=true"],
+        ),
         ({"memory_gib": 2.0}, ["2.0 GiB", "3 GiB"]),
         ({"glibc": "2.17"}, ["2.17", "2.28"]),
         (

@@ -209,10 +209,11 @@ def test_uv_itself_installs_again_from_a_pruned_cache(tmp_path: Path) -> None:
 
     def install(name: str) -> None:
         venv = tmp_path / name
+        python = ["--python", str(venv / "bin/python")]
+        offline = ["--quiet", "--offline", "--no-index", "--no-deps", "--link-mode", "hardlink"]
         for command in (
             ["venv", "--quiet", "--python", sys.executable, str(venv)],
-            ["pip", "install", "--quiet", "--offline", "--no-index", "--no-deps", "--link-mode", "hardlink"]
-            + ["--find-links", str(tmp_path / "wheels"), "--python", str(venv / "bin/python"), *wheels],
+            ["pip", "install", *offline, "--find-links", str(tmp_path / "wheels"), *python, *wheels],
         ):
             subprocess.run([str(uv), *command], env=environment, check=True, capture_output=True)
 
