@@ -51,6 +51,46 @@ options:
   most_tokens:
     description: The most tokens that the plan may cost. A plan above it is refused and nothing is sent.
     type: int
+  revision:
+    description: Revision of the checkpoint, a part of a baseline's key that a server seldom knows.
+    type: str
+  hardware:
+    description: What speed depends on. Without it speed is recorded but not compared.
+    type: dict
+    suboptions:
+      gpu:
+        description: Name of the GPU.
+        type: str
+        required: true
+      count:
+        description: Number of GPUs.
+        type: int
+        required: true
+      power_cap_w:
+        description: Power cap of each in watts.
+        type: float
+  baseline:
+    description:
+      - Stored baseline to compare with, as its JSON document.
+      - One of another deployment is an error.
+    type: dict
+  baselines:
+    description:
+      - Stored baselines to choose from, each with its C(path) and C(document).
+      - The one whose key is the running server's is taken. Without one the report's coverage says so.
+    type: list
+    elements: dict
+    default: []
+  record:
+    description:
+      - Run the profile C(full) and, if it passes, measure one pass of a new baseline.
+      - O(baseline) and O(baselines) are not looked at then.
+    type: bool
+    default: false
+  record_beside:
+    description: Number of other requests that are under way while a pass is measured.
+    type: int
+    default: 0
   progress_file:
     description:
       - File on the host that is replaced after each check; JSON of C(done), C(total), C(note), C(updated).
@@ -115,6 +155,15 @@ report:
   description: The document, as described by the gate's C(report.schema.json). Empty in check mode.
   returned: always, unless the parameters are wrong
   type: dict
+recorded:
+  description: The document of the pass that O(record) asked for. Empty where nothing was recorded.
+  returned: always, unless the parameters are wrong
+  type: dict
+refused:
+  description: Why nothing was recorded although O(record) asked for it, else empty.
+  returned: always, unless the parameters are wrong
+  type: str
+  sample: ""
 reports:
   description: Contents of the report files by file name. Empty in check mode.
   returned: always, unless the parameters are wrong
@@ -139,6 +188,7 @@ reports:
 
 import traceback
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +197,13 @@ from ansible.module_utils.progress import Progress as JobProgress
 
 MISSING_LIBRARY = None
 try:
+    from ansible.module_utils.llm_gate.baseline import (
+        Deployment,
+        file_name,
+        read_hardware,
+        store,
+        to_document,
+    )
     from ansible.module_utils.llm_gate.cli import read_api_key
     from ansible.module_utils.llm_gate.errors import UsageError
     from ansible.module_utils.llm_gate.gate import (
@@ -157,6 +214,7 @@ try:
         plan_lines,
         run_gate,
     )
+    from ansible.module_utils.llm_gate.record import Recording, record_pass, recording_settings
     from ansible.module_utils.llm_gate.render import render_reports, table_lines
 except ImportError as error:
     if error.name not in ("requests", "urllib3"):
@@ -174,6 +232,19 @@ ARGUMENTS = {
     "flush_after_nan": {"type": "bool", "default": False},
     "most_concurrency": {"type": "int"},
     "most_tokens": {"type": "int"},
+    "revision": {"type": "str"},
+    "hardware": {
+        "type": "dict",
+        "options": {
+            "gpu": {"type": "str", "required": True},
+            "count": {"type": "int", "required": True},
+            "power_cap_w": {"type": "float"},
+        },
+    },
+    "baseline": {"type": "dict"},
+    "baselines": {"type": "list", "elements": "dict", "default": []},
+    "record": {"type": "bool", "default": False},
+    "record_beside": {"type": "int", "default": 0},
     "progress_file": {"type": "path"},
     "fail_on_verdict": {"type": "bool", "default": True},
 }
@@ -192,6 +263,26 @@ def settings_of(params: dict[str, Any]) -> Settings:
         most_concurrency=params["most_concurrency"],
         most_tokens=params["most_tokens"],
         api_key=read_api_key(Path(key_file)) if key_file else params["api_key"],
+        deployment=deployment_of(params),
+    )
+
+
+def deployment_of(params: dict[str, Any]) -> Deployment:
+    """What the parameters say of the deployment, its baselines checked. Raises UsageError."""
+    if params["record_beside"] < 0:
+        raise UsageError(f"record_beside must not be below 0, not {params['record_beside']}")
+    baseline = None
+    if params["baseline"] is not None:
+        stored = store(params["baseline"], "baseline")
+        baseline = replace(stored, path=file_name(stored.baseline.key))
+    for number, entry in enumerate(params["baselines"]):
+        if entry.keys() != {"path", "document"} or not isinstance(entry["path"], str):
+            raise UsageError(f"baselines[{number}] must have just path and document, not {sorted(entry)}")
+    return Deployment(
+        revision=params["revision"] or None,
+        hardware=None if params["hardware"] is None else read_hardware(params["hardware"], "hardware"),
+        baseline=baseline,
+        choice=tuple(store(entry["document"], entry["path"]) for entry in params["baselines"]),
     )
 
 
@@ -216,6 +307,8 @@ def main() -> None:
         module.fail_json(msg=missing_required_lib("requests"), exception=MISSING_LIBRARY)
     try:
         settings = settings_of(module.params)
+        if module.params["record"]:
+            settings = recording_settings(settings)
         if module.check_mode:
             module.exit_json(
                 changed=False,
@@ -224,6 +317,8 @@ def main() -> None:
                 table=plan_lines(settings),
                 report={},
                 reports={},
+                recorded={},
+                refused="",
             )
         progress_file = module.params["progress_file"]
         job = JobProgress(progress_file)
@@ -232,7 +327,12 @@ def main() -> None:
         module.fail_json(msg=str(error))
     except OSError as error:
         module.fail_json(msg=f"progress_file {progress_file}: {error.strerror}")
-    document = run_gate(settings, progress_into(job))
+    wanted = module.params
+    if wanted["record"]:
+        recording = record_pass(settings, wanted["record_beside"], progress_into(job))
+    else:
+        recording = Recording(run_gate(settings, progress_into(job)), None, "")
+    document = recording.document
     result = {
         "changed": False,
         "verdict": document["verdict"],
@@ -240,8 +340,10 @@ def main() -> None:
         "table": table_lines(document),
         "report": document,
         "reports": render_reports(document),
+        "recorded": to_document(recording.measured) if recording.measured else {},
+        "refused": recording.refused,
     }
-    if module.params["fail_on_verdict"] and document["verdict"] in ("fail", "error"):
+    if wanted["fail_on_verdict"] and document["verdict"] in ("fail", "error"):
         module.fail_json(msg=document["summary"], **result)
     module.exit_json(**result)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from threading import Lock
@@ -13,10 +13,24 @@ from .errors import Malformed
 from .text import excerpt
 
 PATH = "/v1/chat/completions"
+RAW_PATH = "/v1/completions"
 # What a profile's extra request fields may not replace. Above temperature 0, NaN logits kill SGLang 0.5.9.
 RESERVED_FIELDS = frozenset(
     {"model", "messages", "temperature", "max_tokens", "stream", "stream_options", "logprobs"}
 )
+
+
+# What is asked: a question, or a whole conversation as the API takes it.
+Prompt = str | Sequence[Mapping[str, object]]
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call of a tool as it came; `arguments` should be JSON."""
+
+    id: str | None
+    name: str | None
+    arguments: str
 
 
 @dataclass(frozen=True)
@@ -28,6 +42,7 @@ class Answer:
     finish_reason: str | None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,24 +78,31 @@ class Tokens:
 class Chat:
     """Asks one model, always at temperature 0. What it spends is added to `tokens`."""
 
+    path = PATH
+
     def __init__(self, client: Client, model: str, tokens: Tokens) -> None:
         self.client = client
         self.model = model
         self.tokens = tokens
 
-    def ask(self, prompt: str, max_tokens: int, extra: Mapping[str, object]) -> Answer:
+    def ask(self, prompt: Prompt, max_tokens: int, extra: Mapping[str, object]) -> Answer:
         """One answer, not streamed. Raises RequestFailed."""
-        answer = read_answer(self.client.post(PATH, self._body(prompt, max_tokens, extra)))
+        answer = read_answer(self.client.post(self.path, self._body(prompt, max_tokens, extra)))
         self._count(answer)
         return answer
 
     def stream(
-        self, prompt: str, max_tokens: int, extra: Mapping[str, object]
+        self, prompt: Prompt, max_tokens: int, extra: Mapping[str, object], running_usage: bool = True
     ) -> tuple[Answer, Timing, bool]:
-        """One streamed answer, its timing, and whether `[DONE]` ended it. Raises RequestFailed."""
+        """One streamed answer, its timing, and whether `[DONE]` ended it. Raises RequestFailed.
+
+        `running_usage` asks for token counts with every piece, for exact timing, and not at the end only.
+        """
         body = self._body(prompt, max_tokens, extra)
-        options = {"include_usage": True, "continuous_usage_stats": True}
-        stream = self.client.stream(PATH, {**body, "stream": True, "stream_options": options})
+        options: dict[str, object] = {"include_usage": True}
+        if running_usage:
+            options["continuous_usage_stats"] = True
+        stream = self.client.stream(self.path, {**body, "stream": True, "stream_options": options})
         answer, timing = read_stream(stream)
         self._count(answer)
         return answer, timing, stream.done
@@ -90,31 +112,46 @@ class Chat:
     ) -> list[Mapping[str, object]]:
         """The logprob entry of each token of an answer, [] if the server gives none. Raises RequestFailed."""
         body = self._body(prompt, max_tokens, extra)
-        reply = self.client.post(PATH, {**body, "logprobs": True, "top_logprobs": 5})
+        reply = self.client.post(self.path, {**body, "logprobs": True, "top_logprobs": 5})
         self._count(read_answer(reply))
         logprobs = _choice(reply).get("logprobs")
         entries = logprobs.get("content") if isinstance(logprobs, dict) else None
         return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
-    def _body(self, prompt: str, max_tokens: int, extra: Mapping[str, object]) -> dict[str, object]:
+    def _body(self, prompt: Prompt, max_tokens: int, extra: Mapping[str, object]) -> dict[str, object]:
         return {
             **extra,
             "model": self.model,
-            "messages": [{"role": "user", "content": prompt}],
+            **self._asked(prompt),
             "temperature": 0,
             "max_tokens": max_tokens,
         }
+
+    def _asked(self, prompt: Prompt) -> dict[str, object]:
+        return {"messages": messages_of(prompt)}
 
     def _count(self, answer: Answer) -> None:
         self.tokens.add(answer.prompt_tokens, answer.completion_tokens)
 
 
+class RawCompletions(Chat):
+    """The same for texts to go on with, which no chat template wraps."""
+
+    path = RAW_PATH
+
+    def _asked(self, prompt: Prompt) -> dict[str, object]:
+        return {"prompt": prompt}
+
+
+def messages_of(prompt: Prompt) -> list[Mapping[str, object]]:
+    """The conversation that a prompt is: a question is the user's only message."""
+    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+
+
 def read_answer(reply: object) -> Answer:
-    """The answer in a chat completion. Raises Malformed."""
+    """The answer in a completion. Raises Malformed."""
     choice = _choice(reply)
-    message = choice.get("message")
-    if not isinstance(message, dict):
-        raise Malformed("choices[0].message is no object")
+    message = _part(choice, "message")
     assert isinstance(reply, dict)
     prompt_tokens, completion_tokens = _usage(reply)
     return Answer(
@@ -123,6 +160,7 @@ def read_answer(reply: object) -> Answer:
         _text(choice, "finish_reason"),
         prompt_tokens,
         completion_tokens,
+        tuple(_tool_call(entry) for entry in _tool_entries(message)),
     )
 
 
@@ -134,6 +172,7 @@ def read_stream(stream: Stream) -> tuple[Answer, Timing]:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     text_events: list[Event] = []
+    calls: dict[int, list[ToolCall]] = {}
     for event in stream.events:
         if event.data.get("error"):
             raise Malformed(f"the stream reports an error: {excerpt(str(event.data['error']))!r}")
@@ -143,13 +182,14 @@ def read_stream(stream: Stream) -> tuple[Answer, Timing]:
         if not event.data.get("choices"):
             continue
         choice = _choice(event.data)
-        delta = choice.get("delta")
-        if not isinstance(delta, dict):
-            raise Malformed("choices[0].delta is no object")
+        delta = _part(choice, "delta")
         content, reasoning = _text(delta, "content") or "", _reasoning(delta) or ""
         contents.append(content)
         reasonings.append(reasoning)
-        if content or reasoning:
+        entries = _tool_entries(delta)
+        for entry in entries:
+            calls.setdefault(_index(entry), []).append(_tool_call(entry))
+        if content or reasoning or entries:
             text_events.append(event)
         finish_reason = _text(choice, "finish_reason") or finish_reason
     answer = Answer(
@@ -158,6 +198,7 @@ def read_stream(stream: Stream) -> tuple[Answer, Timing]:
         finish_reason,
         prompt_tokens,
         completion_tokens,
+        tuple(_joined(calls[index]) for index in sorted(calls)),
     )
     return answer, _timing(stream.sent, text_events, completion_tokens)
 
@@ -184,9 +225,51 @@ def _choice(reply: object) -> dict[str, object]:
     return choices[0]
 
 
+def _part(choice: dict[str, object], name: str) -> dict[str, object]:
+    """What a choice holds under a name; that of a raw completion has its text without one."""
+    part = {"content": choice["text"]} if "text" in choice else choice.get(name)
+    if not isinstance(part, dict):
+        raise Malformed(f"choices[0].{name} is no object")
+    return part
+
+
 def _reasoning(message: dict[str, object]) -> str | None:
     """SGLang calls the field `reasoning_content`, vLLM `reasoning`."""
     return _text(message, "reasoning_content") or _text(message, "reasoning")
+
+
+def _tool_entries(message: dict[str, object]) -> list[dict[str, object]]:
+    entries = message.get("tool_calls")
+    if entries is None:
+        return []
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise Malformed(f"tool_calls is {excerpt(str(entries), 40)!r}, not a list of calls")
+    return entries
+
+
+def _tool_call(entry: dict[str, object]) -> ToolCall:
+    """A call, or the part of one that a piece of a stream holds."""
+    function = entry.get("function")
+    if not isinstance(function, dict):
+        raise Malformed(f"function of a tool call is {excerpt(str(function), 40)!r}, not an object")
+    return ToolCall(_text(entry, "id"), _text(function, "name"), _text(function, "arguments") or "")
+
+
+def _index(entry: dict[str, object]) -> int:
+    """Which call a streamed part belongs to."""
+    index = entry.get("index")
+    if isinstance(index, bool) or not isinstance(index, int):
+        raise Malformed(f"index of a streamed tool call is {excerpt(str(index), 40)!r}, not a number")
+    return index
+
+
+def _joined(parts: Sequence[ToolCall]) -> ToolCall:
+    """The call that streamed parts add up to: id and name come once, the arguments in pieces."""
+    return ToolCall(
+        next((part.id for part in parts if part.id), None),
+        next((part.name for part in parts if part.name), None),
+        "".join(part.arguments for part in parts),
+    )
 
 
 def _text(holder: dict[str, object], name: str) -> str | None:

@@ -14,11 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from .baseline import Deployment, Hardware, Stored, parse, read_hardware, store, to_text
 from .client import check_api_key
 from .errors import UsageError
 from .files import write_atomically
 from .gate import Settings, make_settings, plan_lines, run_gate
 from .profiles import PROFILES
+from .record import record_pass
 from .render import render_reports, table_lines
 
 EXIT_CODES = {"pass": 0, "warn": 0, "fail": 1, "error": 2}
@@ -51,7 +53,24 @@ def parser() -> argparse.ArgumentParser:
         "--model-profile", metavar="FILE", help="model profile (YAML or JSON) with a gate section"
     )
     options.add_argument(
-        "--baseline", metavar="FILE", help="stored baseline (JSON); recorded in the report by its hash"
+        "--baseline",
+        metavar="FILE",
+        help="stored baseline to compare with; it must be of this deployment",
+    )
+    options.add_argument(
+        "--record",
+        metavar="FILE",
+        help="run the profile full and, if it passes, write one pass of a new baseline; "
+        "`python -m llm_gate.merge --out BASELINE PASS...` makes a baseline of several",
+    )
+    options.add_argument(
+        "--beside", type=int, default=0, metavar="N", help="record beside N other requests (default: 0)"
+    )
+    options.add_argument("--revision", help="revision of the checkpoint, a part of the baseline's key")
+    options.add_argument(
+        "--hardware",
+        metavar="JSON",
+        help='what speed depends on, such as {"gpu": "RTX PRO 6000", "count": 8, "power_cap_w": 400}',
     )
     options.add_argument(
         "--api-key-file",
@@ -87,18 +106,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if options.out is None:
             raise UsageError("--out is needed unless --dry-run is given")
+        if options.beside < 0:
+            raise UsageError(f"--beside must not be below 0, not {options.beside}")
         folder = prepare_folder(Path(options.out))
     except UsageError as error:
         print(f"llm_gate: {error}", file=sys.stderr)
         return USAGE
-    document = run_gate(settings, _print_progress)
+    recording = record_pass(settings, options.beside, _print_progress) if options.record else None
+    document = recording.document if recording else run_gate(settings, _print_progress)
     print("\n".join(table_lines(document)))
     try:
         for name, text in render_reports(document).items():
             write_atomically(folder / name, text)
+        if recording and recording.measured:
+            write_atomically(Path(options.record), to_text(recording.measured))
     except OSError as error:
         print(f"llm_gate: the reports could not be written: {error}", file=sys.stderr)
         return EXIT_CODES["error"]
+    if recording and not recording.measured:
+        print(f"llm_gate: nothing recorded: {recording.refused}", file=sys.stderr)
+        return max(EXIT_CODES[str(document["verdict"])], EXIT_CODES["fail"])
     return EXIT_CODES[str(document["verdict"])]
 
 
@@ -112,7 +139,11 @@ def _settings(options: argparse.Namespace) -> Settings:
         else load_model_profile(Path(options.model_profile)),
         deadline_s=options.deadline,
         api_key=_api_key(options.api_key_file),
-        baseline=None if options.baseline is None else _read_baseline(Path(options.baseline)),
+        deployment=Deployment(
+            revision=options.revision or None,
+            hardware=None if options.hardware is None else _read_hardware(options.hardware),
+            baseline=None if options.baseline is None else _read_baseline(Path(options.baseline)),
+        ),
         flush_after_nan=options.flush_after_nan,
         most_concurrency=options.most_concurrency,
         most_tokens=options.most_tokens,
@@ -150,13 +181,16 @@ def load_model_profile(path: Path) -> object:
         raise UsageError(f"model profile {path}: is neither JSON nor YAML: {error}") from None
 
 
-def _read_baseline(path: Path) -> dict[str, str]:
+def _read_baseline(path: Path) -> Stored:
     text = _read(path, "baseline")
+    return store(parse(text, str(path)), str(path), hashlib.sha256(text.encode()).hexdigest())
+
+
+def _read_hardware(text: str) -> Hardware:
     try:
-        json.loads(text)
+        return read_hardware(json.loads(text), "--hardware")
     except ValueError as error:
-        raise UsageError(f"baseline {path}: is not JSON: {error}") from None
-    return {"path": str(path), "sha256": hashlib.sha256(text.encode()).hexdigest()}
+        raise UsageError(f"--hardware must be JSON: {error}") from None
 
 
 def _read(path: Path, what: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from .baseline import Stored
 from .results import Coverage, Evidence, ProbeResult, Verdict
 from .server import Server
 from .text import excerpt
@@ -28,7 +29,7 @@ class Run:
     model: str | None
     profile: str
     server: Server | None
-    baseline: Mapping[str, str] | None
+    baseline: Stored | None
     asked: Sequence[str]
     results: Sequence[ProbeResult]
     coverage: Sequence[Coverage]
@@ -56,7 +57,7 @@ def write_document(run: Run, secret: str | None) -> dict[str, object]:
             "served_names": list(server.served_names) if server else [],
             "settings": dict(server.settings) if server else {},
         },
-        "baseline": dict(run.baseline) if run.baseline else None,
+        "baseline": {"path": run.baseline.path, "sha256": run.baseline.sha256} if run.baseline else None,
         "verdict": verdict,
         "summary": summarise(verdict, run.results),
         "coverage": [

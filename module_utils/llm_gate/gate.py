@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from threading import Lock
 
+from .baseline import Deployment
 from .chat import Tokens
 from .client import Client, Deadline, check_api_key, check_url
 from .document import Run, write_document
@@ -34,7 +35,7 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """What to test and how, checked. `baseline` names a stored baseline by file and SHA-256.
+    """What to test and how, checked.
 
     Where `flush_after_nan` allows it, a server whose logits were NaN is made to forget its cache, which may
     hold them. A server that others use is never flushed unasked.
@@ -46,7 +47,7 @@ class Settings:
     model_profile: ModelProfile
     deadline_s: float
     api_key: str | None
-    baseline: Mapping[str, str] | None
+    deployment: Deployment
     flush_after_nan: bool
 
     @property
@@ -63,7 +64,7 @@ def make_settings(
     model_profile: object | None = None,
     deadline_s: float | None = None,
     api_key: str | None = None,
-    baseline: Mapping[str, str] | None = None,
+    deployment: Deployment | None = None,
     flush_after_nan: bool = False,
     most_concurrency: int | None = None,
     most_tokens: int | None = None,
@@ -75,18 +76,19 @@ def make_settings(
     """
     if profile not in PROFILES:
         raise UsageError(f"profile: must be one of {', '.join(PROFILES)}, not {profile!r}")
-    read_profile = read_model_profile(model_profile)
+    read_profile = read_model_profile(model_profile, thorough=profile != "quick")
     if most_concurrency is not None:
         most_concurrency = positive_integer(most_concurrency, "most_concurrency")
         read_profile = replace(read_profile, most_concurrency=most_concurrency)
+    usual_s = read_profile.deadline_s + (read_profile.soak.seconds if profile == "soak" else 0)
     settings = Settings(
         url=check_url(url),
         model=model or None,
         profile=profile,
         model_profile=read_profile,
-        deadline_s=read_profile.deadline_s if deadline_s is None else positive_number(deadline_s, "deadline"),
+        deadline_s=usual_s if deadline_s is None else positive_number(deadline_s, "deadline"),
         api_key=None if api_key is None else check_api_key(api_key, "api_key"),
-        baseline=baseline,
+        deployment=deployment or Deployment(),
         flush_after_nan=flush_after_nan,
     )
     if most_tokens is not None:
@@ -185,6 +187,7 @@ def run_gate(settings: Settings, progress: Progress | None = None) -> dict[str, 
         tokens=Tokens(),
         check_done=check_done,
         may_flush=settings.flush_after_nan,
+        deployment=settings.deployment,
     )
     asked = PROFILES[settings.profile]
     results: list[ProbeResult] = []
@@ -204,7 +207,7 @@ def run_gate(settings: Settings, progress: Progress | None = None) -> dict[str, 
         model=settings.wanted_model,
         profile=settings.profile,
         server=context.server,
-        baseline=settings.baseline,
+        baseline=settings.deployment.baseline_for(context.server),
         asked=asked,
         results=results,
         coverage=cover(asked, results, untested),

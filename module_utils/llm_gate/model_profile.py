@@ -56,6 +56,34 @@ gate:
   concurrency: [1, 2, 3, 5, 9, 17]
   bars: {regret_large_share: 0.02}   # any of probe_data.Bars; a mixture of experts needs this one
   speed: {prefill: 2500, decode: 60}   # tokens per second, for the seconds in the plan only
+  full:                      # what the run profiles full and soak take instead; any key of this section
+    lengths: [1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64, 100, 500, 1536, 2001, 3072, 4096]
+```
+
+Two more keys have a module each that documents them: `template` (template_data.py), which without golden
+chats tests little, and `protocol` (protocol_data.py), whose defaults suit a large chat model with tools.
+Golden, throughput and soak read these; the values are the defaults, and without `tasks` there is no soak.
+
+```yaml baseline
+gate:
+  golden: {trimmed_mean: 0.03, nll_change_fail: 0.04}   # any of golden_data.GoldenBars
+  throughput:
+    warmups: 2
+    runs: 5
+    tokens: 256              # of each answer, made even past its end
+    prompt_tokens: 512       # about
+    ramp: [1, 2, 4, 8, 16]   # concurrencies
+    ramp_tokens: 128
+    bars: {fail: 0.8, warn: 0.92}   # any of golden_data.SpeedBars
+  soak:
+    tasks:                   # long answers, thinking on; the content must hold the result
+      - {prompt: "Add 1 to 200, one by one, and end with the sum.", expect: "20100"}
+    requests: 30             # long answers, each with a short one (of `facts`) beside it
+    concurrency: 8
+    max_tokens: 8192         # of a task that says nothing else
+    seconds: 3600            # nothing is asked after that; a run of profile soak has so much more time
+    turns: 10                # of the chat that grows
+    bars: {wrong: 0.15, empty: 0.0, unfinished: 0.5}   # shares
 ```
 """
 
@@ -67,8 +95,12 @@ from dataclasses import dataclass
 from .chat import RESERVED_FIELDS
 from .defaults import GATE
 from .errors import UsageError
+from .golden_data import GoldenBars, Throughput, read_golden_bars, read_throughput
 from .probe_data import ProbeData, Question, read_question, take_probe_data
+from .protocol_data import ProtocolData, read_protocol
 from .section import NEEDED, Section, kind, optional, positive_integer, positive_number, text
+from .soak_data import Soak, read_soak
+from .template_data import TemplateData, read_template
 
 # YAML reads a bare `on` as true, and the way into an Ansible module makes that a text.
 _SWITCHES: Mapping[object, str] = {
@@ -122,12 +154,21 @@ class ModelProfile:
     thinking: Thinking | None
     smoke: Smoke
     probes: ProbeData
+    template: TemplateData
+    protocol: ProtocolData
+    golden: GoldenBars
+    throughput: Throughput
+    soak: Soak
     most_concurrency: int | None = None
 
     def allowed(self, concurrencies: Sequence[int]) -> tuple[int, ...]:
         """Those numbers of requests at a time that the load budget of the run allows, at least 1."""
         most = self.most_concurrency
         return tuple(c for c in concurrencies if most is None or c <= most) or (1,)
+
+    def at_a_time(self, wanted: int) -> int:
+        """So many requests at a time, or as many as the load budget allows."""
+        return wanted if self.most_concurrency is None else min(wanted, self.most_concurrency)
 
     @property
     def facts(self) -> tuple[Question, ...]:
@@ -143,14 +184,30 @@ class ModelProfile:
         return self.thinking.off if self.thinking else {}
 
 
-def read_model_profile(document: object | None) -> ModelProfile:
-    """Check the gate's part of a model profile; None takes the defaults. Raises UsageError with the key."""
+def read_model_profile(document: object | None, thorough: bool = False) -> ModelProfile:
+    """Check the gate's part of a model profile; None takes the defaults. Raises UsageError with the key.
+
+    A thorough run takes what `full` says instead. Both are checked whichever is wanted.
+    """
     if document is None:
         document = {"gate": GATE}
     try:
-        return _model_profile(document)
+        return [_model_profile(each) for each in _quick_and_full(document)][thorough]
     except UsageError as error:
         raise UsageError(f"model profile: {error}") from None
+
+
+def _quick_and_full(document: object) -> tuple[object, object]:
+    """The document without `gate.full`, and with what that says in its place."""
+    gate = document.get("gate") if isinstance(document, Mapping) else None
+    if not isinstance(gate, Mapping) or "full" not in gate:
+        return document, document
+    more = gate["full"]
+    if not isinstance(more, Mapping):
+        raise UsageError(f"gate.full must be a mapping, not {kind(more)}")
+    quick = {key: value for key, value in gate.items() if key != "full"}
+    assert isinstance(document, Mapping)
+    return {**document, "gate": quick}, {**document, "gate": {**quick, **more}}
 
 
 def _model_profile(document: object) -> ModelProfile:
@@ -166,6 +223,11 @@ def _model_profile(document: object) -> ModelProfile:
         thinking=thinking,
         smoke=section.take("smoke", lambda value, path: _smoke(value, path, thinking is not None)),
         probes=take_probe_data(section),
+        template=section.take("template", read_template, {}),
+        protocol=section.take("protocol", read_protocol, {}),
+        golden=section.take("golden", read_golden_bars, {}),
+        throughput=section.take("throughput", read_throughput, {}),
+        soak=section.take("soak", read_soak, {}),
     )
     section.close()
     return profile

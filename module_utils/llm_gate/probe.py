@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
+from .baseline import Deployment
 from .chat import Chat, Tokens
 from .client import Client
 from .errors import HttpStatus, NanLogits, NotTested, RequestFailed
@@ -45,6 +46,7 @@ class Context:
     check_done: Callable[[str, str], None]
     server: Server | None = None
     may_flush: bool = False
+    deployment: Deployment = field(default_factory=Deployment)
     _scorer: Scorer | None = None
 
     def apart(self) -> Context:

@@ -16,6 +16,7 @@ from .section import (
     NEEDED,
     Section,
     any_text,
+    boolean,
     each,
     kind,
     number,
@@ -107,6 +108,9 @@ class Bars:
     delta_trimmed: float = 0.05
     delta_share: float = 0.02
     delta_mean_one_length: float = 0.5
+    # Where the same prompt goes on in another way the second time: how many nats a token of it may be behind
+    # the likeliest.
+    replay_regret: float = 1.0
     # Tokens that were generated greedily and are not the likeliest when scored. With a prefix changed, bf16
     # against itself agrees on 88 to 90 % only (https://github.com/vllm-project/vllm/issues/54704), hence a
     # bar on the size.
@@ -184,7 +188,7 @@ def _expect(value: object, path: str) -> Mapping[str, Scalar]:
 
 def _kv_scales(value: object, path: str) -> KvScales:
     section = Section(value, path)
-    scales = KvScales(section.take("shipped", _boolean), section.take("otherwise", _warn_or_fail, "warn"))
+    scales = KvScales(section.take("shipped", boolean), section.take("otherwise", _warn_or_fail, "warn"))
     section.close()
     return scales
 
@@ -305,12 +309,6 @@ def _share(value: object, path: str) -> float:
     if share > 1:
         raise UsageError(f"{path} must not be above 1, it is a share")
     return share
-
-
-def _boolean(value: object, path: str) -> bool:
-    if not isinstance(value, bool):
-        raise UsageError(f"{path} must be true or false, not {value!r}")
-    return value
 
 
 def _warn_or_fail(value: object, path: str) -> str:

@@ -19,11 +19,12 @@ PROBE_IDS = (
     "soak",
 )
 
-_NUMERIC = ("identity", "nan_scan", "lengths", "rescore", "prefix_cache", "concurrency", "long_copy")
+_NUMERIC = ("nan_scan", "lengths", "rescore", "prefix_cache", "concurrency", "long_copy")
+_PROGRAMME = ("smoke", "identity", "template", *_NUMERIC, "protocol")
 
 PROFILES: dict[str, tuple[str, ...]] = {
     # The founding questions alone, until the shipped model profiles hold what the numeric probes ask about.
     "quick": ("smoke",),
-    "full": ("smoke", *_NUMERIC),
-    "soak": ("smoke", *_NUMERIC),
+    "full": (*_PROGRAMME, "golden", "throughput"),
+    "soak": (*_PROGRAMME, "golden", "throughput", "soak"),
 }

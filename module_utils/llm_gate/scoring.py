@@ -10,7 +10,7 @@ import math
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .chat import Tokens, read_logprob
@@ -36,11 +36,16 @@ NOT_OFFERED = frozenset({403, 404, 405, 501})
 
 @dataclass(frozen=True)
 class Scored:
-    """The logprobs of tokens, those of the likeliest in their places, and how much came from the cache."""
+    """The logprobs of tokens, those of the likeliest in their places, and how much came from the cache.
+
+    `likeliest` names the likeliest tokens, `gaps` says by how many nats each is ahead of the next.
+    """
 
     logprobs: list[float]
     best: list[float]
     cached_tokens: int | None
+    likeliest: list[int] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
 
     @property
     def regrets(self) -> list[float]:
@@ -103,9 +108,13 @@ class Scorer(ABC):
                 self._filler += self.tokenize(self._filler_text, goes_on=bool(self._filler))
         return self._filler[:tokens]
 
-    def nonce(self, then: str = ". ") -> list[int]:
-        """The ids of a random number and what comes after it: a prompt that begins so is in no cache."""
-        return self.tokenize(f"{secrets.randbelow(10**NONCE_DIGITS):0{NONCE_DIGITS}}{then}")
+    def nonce(self, then: str = ". ", goes_on: bool = False) -> list[int]:
+        """The ids of a random number and what comes after it: a prompt that begins so is in no cache.
+
+        Its first few tokens may be: those of the tokenizer's own, and the first digits of another nonce.
+        """
+        digits = f"{secrets.randbelow(10**NONCE_DIGITS):0{NONCE_DIGITS}}"
+        return self.tokenize(f"{digits}{then}", goes_on)
 
     def honours_namespaces(self) -> bool:
         """Whether a cache key of a request's own keeps it from the cache of others, tried out.
@@ -125,7 +134,9 @@ class Scorer(ABC):
         try:
             reply = self._offered(self._path, body)
         except HttpStatus as error:
-            if may_be_nan(error) and self._answers_without(body):
+            # A status that comes now and then says nothing about logprobs; it stays the error that it is.
+            is_nan = may_be_nan(error) and self._answers(self._without_logprobs(body))
+            if is_nan and not self._answers(body):
                 raise NanLogits(NAN_STATUS.format(error.status), max(1, len(ids) - first)) from None
             raise
         return self._read_scored(reply, ids, first)
@@ -147,9 +158,9 @@ class Scorer(ABC):
     @abstractmethod
     def _read_scored(self, reply: Mapping[str, object], ids: Sequence[int], first: int) -> Scored: ...
 
-    def _answers_without(self, body: Mapping[str, object]) -> bool:
+    def _answers(self, body: Mapping[str, object]) -> bool:
         try:
-            self.client.post(self._path, self._without_logprobs(body))
+            self.client.post(self._path, body)
         except HttpStatus:
             return False
         return True
@@ -206,11 +217,18 @@ class SglangScorer(Scorer):
         self._count(info)
         # The first entry belongs to the token before `first` and is always null.
         values, tops = self._read_entries(info, "input", ids[first:], drop=1)
+        leading = [_leading(top) for top in _list(info, "input_top_logprobs")[1 : 1 + len(values)]]
         made = info.get("output_token_logprobs")
         made_values, made_tops = self._read_entries(info, "output", None) if made else ([], [])
         _refuse_nan(values + made_values, tops + made_tops)
         cached = _count(info.get("cached_tokens"))
-        return Scored(values, [max(top, default=math.nan) for top in tops], cached)
+        return Scored(
+            values,
+            [max(top, default=math.nan) for top in tops],
+            cached,
+            [token for token, _gap in leading],
+            [gap for _token, gap in leading],
+        )
 
     def _read_entries(
         self, info: Mapping[str, object], which: str, ids: Sequence[int] | None, drop: int = 0
@@ -261,15 +279,22 @@ class VllmScorer(Scorer):
         entries = _list(self._choice(reply), "prompt_logprobs")
         if len(entries) != len(ids):
             raise Malformed(f"prompt_logprobs has {len(entries)} entries for {len(ids)} tokens")
-        values, tops = [], []
+        values, tops, leading = [], [], []
         for token, entry in zip(ids[first:], entries[first:], strict=True):
             ranked = entry if isinstance(entry, dict) else {}
             found = {name: _logprob_of(item) for name, item in ranked.items()}
             values.append(found.get(str(token), math.nan))
             # The token itself stands there as well, however unlikely.
             tops.append(sorted(found.values(), reverse=True)[:TOP_OF_LONG])
+            leading.append(_leading([[value, int(name)] for name, value in found.items() if name.isdigit()]))
         _refuse_nan(values, tops)
-        return Scored(values, [max(top, default=math.nan) for top in tops], None)
+        return Scored(
+            values,
+            [max(top, default=math.nan) for top in tops],
+            None,
+            [token for token, _gap in leading],
+            [gap for _token, gap in leading],
+        )
 
     def _choice(self, reply: Mapping[str, object]) -> Mapping[str, object]:
         choices = _list(reply, "choices")
@@ -304,6 +329,18 @@ def _read_top(top: object) -> list[float]:
     if not isinstance(top, list):
         return []
     return [read_logprob(item[0] if isinstance(item, list) and item else None) for item in top]
+
+
+def _leading(top: object) -> tuple[int, float]:
+    """The likeliest of [logprob, token, ...] entries and its lead in nats; (-1, 0) where that is not told."""
+    entries = (
+        [item for item in top if isinstance(item, list) and len(item) >= 2] if isinstance(top, list) else []
+    )
+    told = [(read_logprob(item[0]), item[1]) for item in entries if _is_count(item[1])]
+    ranked = sorted((one for one in told if math.isfinite(one[0])), key=lambda one: -one[0])
+    if not ranked:
+        return -1, 0.0
+    return ranked[0][1], ranked[0][0] - ranked[1][0] if len(ranked) > 1 else 0.0
 
 
 def _logprob_of(item: object) -> float:

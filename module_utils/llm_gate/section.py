@@ -30,6 +30,11 @@ class Section:
             raise UsageError(f"{path} is missing")
         return read(self._rest.pop(key, default), path)
 
+    def take_if_there(self, key: str, read: Callable[[object, str], object]) -> None:
+        """Check the value of a key that may be absent and has no default. Raises UsageError."""
+        if key in self._rest:
+            self.take(key, read)
+
     def close(self) -> None:
         """Refuse what was not taken. Raises UsageError."""
         if self._rest:
@@ -70,6 +75,13 @@ def any_text(value: object, path: str) -> str:
     if not isinstance(value, str):
         raise UsageError(f"{path} must be a text, not {value!r}")
     return str(value)
+
+
+def boolean(value: object, path: str) -> bool:
+    """True or false. Raises UsageError."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{path} must be true or false, not {value!r}")
+    return value
 
 
 def optional(read: Callable[[object, str], T]) -> Callable[[object, str], T | None]:

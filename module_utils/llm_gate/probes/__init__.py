@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 from ..probe import Probe
-from . import concurrency, identity, lengths, long_copy, nan_scan, prefix_cache, rescore, smoke
+from . import (
+    concurrency,
+    golden,
+    identity,
+    lengths,
+    long_copy,
+    nan_scan,
+    prefix_cache,
+    protocol,
+    rescore,
+    smoke,
+    soak,
+    template,
+    throughput,
+)
 
 PROBES: dict[str, Probe] = {
     probe.id: probe
     for probe in (
         smoke.PROBE,
         identity.PROBE,
+        template.PROBE,
         nan_scan.PROBE,
         lengths.PROBE,
         rescore.PROBE,
         prefix_cache.PROBE,
         concurrency.PROBE,
         long_copy.PROBE,
+        protocol.PROBE,
+        golden.PROBE,
+        throughput.PROBE,
+        soak.PROBE,
     )
 }

@@ -31,11 +31,12 @@ LEAST_QUESTIONS = 8
 
 @dataclass(frozen=True)
 class Told:
-    """What came for a question, and whether it is right."""
+    """What came for a question, and whether it is right; `silent` if the model ended without a word."""
 
     fact: Question
     text: str
     right: bool
+    silent: bool = False
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,8 @@ def _prompts(profile: ModelProfile, scorer: Scorer | None, count: int) -> list[t
 def _ask(context: Context, fact: Question) -> Told:
     answer = context.chat().ask(fact.prompt, fact.max_tokens, context.profile.thinking_off)
     text = (answer.content or "").strip()
-    return Told(fact, text, holds_word(text, fact.expect) and not find_garbage(text))
+    right = holds_word(text, fact.expect) and not find_garbage(text)
+    return Told(fact, text, right, silent=not text and answer.finish_reason == "stop")
 
 
 def _write(context: Context, scorer: Scorer | None, prompt: str, ids: list[int]) -> Text:
@@ -198,7 +200,15 @@ def _write(context: Context, scorer: Scorer | None, prompt: str, ids: list[int])
 def judge_answers(
     told: Sequence[Told], base: Sequence[Told], bars: Bars
 ) -> list[tuple[CheckVerdict, str, str]]:
-    """Wrong answers: too many of all, or of those right on the first rung, where a few are a warning."""
+    """Wrong answers: too many of all, or of those right on the first rung, where a few are a warning.
+
+    Not one may be silent. A sound model answers, and users met this in 3 to 8 of 1000 requests under load:
+    https://github.com/joninco/rtx6kpro/blob/master/models/ds4f-empty-think/README.md
+    """
+    silent = [one for one in told if one.silent]
+    if silent:
+        shown = f'"{excerpt(silent[0].fact.prompt, 40)}" answered with nothing and finish_reason stop'
+        return [("fail", "empty-at-stop", f"{len(silent)} of {len(told)} answers are empty: {shown}")]
     alone = {one.fact.prompt for one in base if one.right}
     known = [one for one in told if one.fact.prompt in alone]
     wrong = [one for one in known if not one.right]

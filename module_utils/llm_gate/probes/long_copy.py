@@ -8,20 +8,15 @@ helps.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from functools import partial
 
+from ..copying import SCORED, copy_prompt
 from ..model_profile import ModelProfile
 from ..probe import Check, Context, Probe, Step, run_checks
 from ..probe_data import Copy
 from ..results import CheckVerdict, Notes
-from ..scoring import Scorer
 from ..stats import mean_nll
-
-SCORED = 128
-# Which word comes first cannot be known from "the same list again" with certainty; after two it can.
-UNJUDGED_WORDS = 2
 
 
 def plan(profile: ModelProfile) -> list[Step]:
@@ -73,27 +68,6 @@ def _copy(check: Check, context: Context, copy: Copy, length: int) -> None:
     check.say(
         verdict, "copy-nll", told if verdict == "pass" else f"{told}, expected at most {copy.max_nll:g}"
     )
-
-
-def copy_prompt(scorer: Scorer, copy: Copy, length: int) -> tuple[list[int], int | None]:
-    """A prompt of just so many tokens and where the judged words begin; None if the length is too small."""
-    words = random.SystemRandom().sample(copy.words, copy.count)
-    listed = copy.separator.join(words)
-    unjudged = copy.separator.join(words[:UNJUDGED_WORDS])
-    head = scorer.tokenize(copy.head + listed + copy.after)
-    repeat = scorer.tokenize(copy.repeat + listed, goes_on=True)
-    start = len(scorer.tokenize(copy.repeat + unjudged, goes_on=True))
-    space = length - len(head) - len(repeat)
-    if space < 0 or start >= len(repeat):
-        return [], None
-    return [*head, *_filler(scorer, copy, space), *repeat], length - len(repeat) + start
-
-
-def _filler(scorer: Scorer, copy: Copy, tokens: int) -> list[int]:
-    if copy.filler is None:
-        return scorer.filler(tokens)
-    once = scorer.tokenize(copy.filler, goes_on=True)
-    return (once * (tokens // len(once) + 1))[:tokens]
 
 
 def judge_copy(nll: float, copy: Copy) -> CheckVerdict:

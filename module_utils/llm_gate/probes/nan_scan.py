@@ -21,7 +21,7 @@ POSITIONS = 2048
 
 
 def plan(profile: ModelProfile) -> list[Step]:
-    """Each text is one request or more; NaN that shows as an error costs another one without logprobs."""
+    """Each text is one request or more; NaN that shows as an error costs two more, one without logprobs."""
     data = profile.probes
     return [
         _step("scan", POSITIONS // MOST_SCORED, POSITIONS, "neutral text in several languages and filler"),
@@ -37,7 +37,7 @@ def plan(profile: ModelProfile) -> list[Step]:
 
 def _step(check: str, requests: int, positions: int, what: str) -> Step:
     shown = f"{requests} x logprobs of {what}" if requests else "nothing: not in the model profile"
-    return Step(check, shown, 2 * requests, 2 * requests, prompt_tokens=positions)
+    return Step(check, shown, 3 * requests, 2 * requests, prompt_tokens=positions)
 
 
 def run(context: Context, notes: Notes) -> None:

@@ -1,8 +1,8 @@
-"""What comes from the prefix cache is what was computed: the same question again, and a long prompt again."""
+"""What comes from the prefix cache is what was computed: the same question again, and long prompts again."""
 
 from __future__ import annotations
 
-from .. import arms
+from .. import arms, regret
 from ..answers import holds_word
 from ..arms import SCORED_END
 from ..chat import PATH
@@ -14,6 +14,10 @@ from ..text import excerpt, find_garbage
 
 PROMPT = 3072
 ROUNDS = 3
+# One page of a cache's usual 64 tokens, and one and two tokens more. What a hit leaves to compute is one row
+# then: https://github.com/sgl-project/sglang/pull/29633 made the first token wrong at 1 modulo 64.
+REPLAYED = (192, 193, 194)
+REPLAYED_TOKENS = 8
 
 
 def plan(profile: ModelProfile) -> list[Step]:
@@ -23,12 +27,19 @@ def plan(profile: ModelProfile) -> list[Step]:
     return [
         Step("repeat", shown, ROUNDS, ROUNDS * question.max_tokens, ROUNDS * len(question.prompt) // 3),
         Step("hit", f"2 x logprobs of the last {SCORED_END} of {PROMPT} tokens", 4, 4, 2 * PROMPT),
+        Step(
+            "replay",
+            f"2 x {REPLAYED_TOKENS} tokens after each of {', '.join(map(str, REPLAYED))} tokens",
+            5 * len(REPLAYED),
+            (2 * REPLAYED_TOKENS + 1) * len(REPLAYED),
+            3 * sum(REPLAYED),
+        ),
     ]
 
 
 def run(context: Context, notes: Notes) -> None:
-    """Ask again, then score again."""
-    run_checks(context, notes, {"repeat": _repeat, "hit": _hit})
+    """Ask again, score again, then generate again."""
+    run_checks(context, notes, {"repeat": _repeat, "hit": _hit, "replay": _replay})
 
 
 def _repeat(check: Check, context: Context) -> None:
@@ -54,8 +65,7 @@ def _repeat(check: Check, context: Context) -> None:
 
 
 def _hit(check: Check, context: Context) -> None:
-    if context.identified().settings.get("disable_radix_cache"):
-        check.say("skipped", "not-tested", "hit not tested: the server runs without a prefix cache")
+    if _has_no_cache(check, context):
         return
     scorer = context.scorer()
     if not scorer.reads_cache:
@@ -74,6 +84,43 @@ def _hit(check: Check, context: Context) -> None:
         return
     what = f"{warm.cached_tokens} of {length} tokens from the cache"
     arms.judge(check, {length: (cold.logprobs, warm.logprobs)}, context.profile.probes.bars, what)
+
+
+def _replay(check: Check, context: Context) -> None:
+    if _has_no_cache(check, context):
+        return
+    scorer, most = context.scorer(), context.profile.probes.bars.replay_regret
+    check.limits({"regret": most})
+    lengths = context.fitting(REPLAYED)
+    wrong = []
+    for length in lengths:
+        ids = (scorer.nonce() + scorer.filler(length))[:length]
+        key = fresh_key()
+        first = scorer.generate(ids, REPLAYED_TOKENS, key)
+        again = scorer.generate(ids, REPLAYED_TOKENS, key)
+        if again.ids == first.ids:
+            continue
+        # Near ties may fall either way: what came from the cache must at least be likely.
+        cost = max(regret.rescore(scorer, ids, again, fresh_key()).regrets) if again.ids else most
+        check.measured({f"regret_{length}": cost})
+        if not again.ids or cost > most:
+            got = f"'{excerpt(again.text, 40)}', first '{excerpt(first.text, 40)}'"
+            wrong.append(f"after {length} tokens {got}")
+    check.measured({"prompts": len(lengths), "wrong": len(wrong)})
+    if not lengths:
+        check.say("skipped", "not-tested", f"replay not tested: no prompt of {REPLAYED[0]} tokens fits")
+    elif wrong:
+        check.say("fail", "replay", f"the same prompt again goes on in another way: {'; '.join(wrong)}")
+    else:
+        check.say("pass", "replay", f"{len(lengths)} prompts again go on as before")
+
+
+def _has_no_cache(check: Check, context: Context) -> bool:
+    without = bool(context.identified().settings.get("disable_radix_cache"))
+    if without:
+        text = f"{check.name} not tested: the server runs without a prefix cache"
+        check.say("skipped", "not-tested", text)
+    return without
 
 
 PROBE = Probe("prefix_cache", "From the cache as computed", "cache", plan, run)

@@ -37,8 +37,12 @@ def profile() -> dict[str, Any]:
         "continuation_tokens": 96,
         "lengths": [1, 8, 64, 128, 300],
         "concurrency": [1, 2, 5],
+        "throughput": {"warmups": 1, "runs": 2, "tokens": 300, "prompt_tokens": 40, "ramp": [1, 2]},
     }
-    return {"served_name": "tiny-qwen3", "gate": deepcopy(GATE) | amounts}
+    gate = deepcopy(GATE) | amounts
+    # The run profiles then differ in their probes alone.
+    del gate["full"]
+    return {"served_name": "tiny-qwen3", "gate": gate}
 
 
 @pytest.fixture

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from llm_gate.defaults import GATE
 from llm_gate.neutral import CONTINUATIONS
+from talker import FACTS, Spoil, document, events, speak
 from toy_model import ToyModel
 
-FACTS: dict[str, str] = {fact["prompt"]: fact["expect"] for fact in GATE["facts"]}  # type: ignore[attr-defined]
 _DAYS = """grey sea/wind, red boat/harbour, old lamp/night, lost gull/cliff, slow rain/roof, blue door/hinge,
 long rope/knot, tin cup/kettle, thin map/compass, warm stove/coal, broken oar/carpenter, white fog/bell,
 small child/mother, late letter/postman, first snow/sledge, last star/dawn""".replace("\n", " ").split(", ")
@@ -126,9 +125,13 @@ def close_at_once(handler: BaseHTTPRequestHandler) -> None:
 
 
 def stream_reply(
-    events: Iterable[object], done: bool = True, pause: float = 0.0, chunked: bool = True
+    events: Iterable[object],
+    done: bool = True,
+    pause: float = 0.0,
+    chunked: bool = True,
+    at_once: bool = False,
 ) -> Reply:
-    """Server-sent events: chunked as uvicorn sends them, or up to the end of the connection."""
+    """Server-sent events: chunked as uvicorn sends them, or up to the connection's end; or all at once."""
 
     def reply(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
@@ -138,8 +141,9 @@ def stream_reply(
         )
         handler.end_headers()
         lines = [event if isinstance(event, str) else json.dumps(event) for event in events]
-        for line in [*lines, "[DONE]"] if done else lines:
-            data = f"data: {line}\n\n".encode()
+        texts = [f"data: {line}\n\n" for line in ([*lines, "[DONE]"] if done else lines)]
+        for text in ["".join(texts)] if at_once else texts:
+            data = text.encode()
             handler.wfile.write(b"%x\r\n%s\r\n" % (len(data), data) if chunked else data)
             handler.wfile.flush()
             time.sleep(pause)
@@ -186,16 +190,21 @@ def story_events(
 
 
 def kind_of(body: dict[str, Any]) -> str:
-    """Which of the smoke probe's checks a chat request belongs to."""
+    """Which of the smoke probe's checks a chat request belongs to; `fact`, or `other` for the rest."""
+    question = body["messages"][-1]["content"]
     if body.get("logprobs"):
         return "logprobs"
     if body.get("stream"):
-        return "throughput"
-    if "OK" in body["messages"][0]["content"]:
-        return "answer"
-    if body["messages"][0]["content"] in FACTS:
-        return "fact"
-    return "thinking" if body.get("chat_template_kwargs", {}).get("enable_thinking") else "arithmetic"
+        return "throughput" if "story" in question or "this report" in question else "other"
+    if len(body["messages"]) > 1 or body["max_tokens"] == 1:
+        return "other"
+    thinks = body.get("chat_template_kwargs", {}).get("enable_thinking")
+    kinds = {
+        "Reply with exactly OK": "answer",
+        "What is 17*19?": "thinking" if thinks else "arithmetic",
+        **dict.fromkeys(FACTS, "fact"),
+    }
+    return kinds.get(question, "other")
 
 
 @dataclass
@@ -206,12 +215,14 @@ class StandIn:
     requests: list[Request] = field(default_factory=list)
     pages: dict[str, Reply] = field(default_factory=dict)
     chat: dict[str, Reply] = field(default_factory=dict)
+    spoil: Spoil | None = None
     after: Callable[[Request], None] | None = None
     toy: ToyModel = field(default_factory=ToyModel)
 
     def reset(self) -> None:
         self.requests.clear()
         self.after = None
+        self.spoil = None
         self.toy = ToyModel()
         for prompt in CONTINUATIONS:
             self.toy.learn(f"{prompt} {STORY}")
@@ -236,9 +247,6 @@ class StandIn:
             ),
         }
         self.chat = {
-            "answer": json_reply(completion("OK")),
-            "arithmetic": json_reply(completion("17*19 = 323.")),
-            "thinking": json_reply(completion("\n\n323", reasoning="17*20 is 340, minus 17 is 323.\n")),
             "throughput": stream_reply(story_events(), pause=0.001),
             "logprobs": json_reply(completion("OK", logprobs=None)),
         }
@@ -260,15 +268,26 @@ class StandIn:
             "/generate": self.toy.answer_generate,
             "/v1/completions": self.toy.answer_completion,
         }.get(request.path)
+        if request.path == "/v1/completions" and isinstance(request.body.get("prompt"), str):
+            return self.talk(request.body, raw=True)
         if toy:
-            status, document = toy(request.body)
-            return json_reply(document, status)
+            status, made = toy(request.body)
+            return json_reply(made, status)
         if request.path == "/v1/chat/completions":
-            kind = kind_of(request.body)
-            if kind == "fact" and kind not in self.chat:
-                return json_reply(completion(FACTS[request.body["messages"][0]["content"]]))
-            return self.chat[kind]
+            return self.chat.get(kind_of(request.body)) or self.talk(request.body)
         return json_reply({"detail": "Not Found"}, 404)
+
+    def talk(self, body: dict[str, Any], raw: bool = False) -> Reply:
+        """What the talker says, spoilt if a test wants it."""
+        spoken = speak(body)
+        if self.spoil:
+            self.spoil(body, spoken)
+        if spoken.status != 200:
+            return json_reply({"error": {"message": "refused"}}, spoken.status)
+        if not body.get("stream"):
+            return json_reply(document(spoken, raw))
+        streamed = events(spoken, raw, bool(body.get("stream_options", {}).get("include_usage")))
+        return stream_reply(streamed, spoken.done, pause=0.0 if spoken.lump else 0.001, at_once=spoken.lump)
 
     def asked(self, path: str) -> list[Request]:
         return [request for request in self.requests if request.path == path]

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 import yaml
 from llm_gate import cli
+from llm_gate.baseline import to_text
 from llm_stand_in import StandIn, completion, json_reply
+from test_gate_baseline import a_baseline
 
 pytestmark = pytest.mark.usefixtures("smoke_only")
 REPORTS = ["gate.prom", "junit.xml", "report.html", "report.json", "report.md"]
@@ -115,10 +117,10 @@ def test_the_key_may_come_from_the_environment(
 
 def test_a_baseline_is_recorded_by_its_hash(stand_in: StandIn, tmp_path: Path) -> None:
     baseline = tmp_path / "baseline.json"
-    baseline.write_text("{}")
+    baseline.write_text(to_text(a_baseline()))
     assert cli.main(["--url", stand_in.url, "--baseline", str(baseline), "--out", str(tmp_path)]) == 0
     recorded = json.loads((tmp_path / "report.json").read_text())["baseline"]
-    assert recorded == {"path": str(baseline), "sha256": hashlib.sha256(b"{}").hexdigest()}
+    assert recorded == {"path": str(baseline), "sha256": hashlib.sha256(baseline.read_bytes()).hexdigest()}
 
 
 USAGE = {
@@ -159,7 +161,20 @@ USAGE = {
         "must hold one key",
     ),
     "no-baseline": (["--url", "URL", "--out", "TMP/out", "--baseline", "TMP/none"], "No such file"),
-    "bad-baseline": (["--url", "URL", "--out", "TMP/out", "--baseline", "TMP/bad"], "is not JSON"),
+    "empty-baseline": (
+        ["--url", "URL", "--out", "TMP/out", "--baseline", "TMP/file"],
+        "schema_version must be 1, not None; record it again",
+    ),
+    "bad-hardware": (["--url", "URL", "--out", "TMP/out", "--hardware", "x"], "--hardware must be JSON"),
+    "half-hardware": (
+        ["--url", "URL", "--out", "TMP/out", "--hardware", '{"gpu": "x"}'],
+        "--hardware.count is missing",
+    ),
+    "beside-less-than-none": (
+        ["--url", "URL", "--out", "TMP/out", "--beside", "-1"],
+        "--beside must not be below 0",
+    ),
+    "bad-baseline": (["--url", "URL", "--out", "TMP/out", "--baseline", "TMP/bad"], "is not whole JSON"),
 }
 
 

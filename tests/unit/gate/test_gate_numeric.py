@@ -16,7 +16,7 @@ from llm_gate.errors import UsageError
 from llm_gate.gate import make_settings, plan_lines, run_gate
 from llm_gate.model_profile import read_model_profile
 from llm_gate.neutral import filler
-from llm_gate.probe_data import Bars, KvScales
+from llm_gate.probe_data import Bars, KvScales, read_question
 from llm_gate.probes.concurrency import Text, Told, judge_acceptance, judge_answers, judge_texts
 from llm_gate.probes.identity import judge_kv_scales, judge_settings
 from llm_gate.profiles import PROFILES
@@ -28,7 +28,14 @@ SCHEMA = json.loads(
         encoding="utf-8"
     )
 )
-FULL = PROFILES["full"]
+# Without a baseline there is nothing to compare with; what a talker answers has tests of its own.
+FULL = tuple(probe for probe in PROFILES["full"] if probe not in {"golden", "template", "protocol"})
+
+
+@pytest.fixture(autouse=True)
+def numeric_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run these probes alone."""
+    monkeypatch.setitem(PROFILES, "full", FULL)
 
 
 def gate(stand_in: StandIn, profile: dict[str, Any]) -> dict[str, Any]:
@@ -67,7 +74,7 @@ def test_a_sound_server_passes_everything(stand_in: StandIn, profile: dict[str, 
     document = gate(stand_in, profile)
     assert document["verdict"] == "pass", table_lines(document)
     assert list(verdicts(document)) == list(FULL)
-    assert document["probes"][-1]["tokens"]["prompt"] == 1300
+    assert document["probes"][-2]["tokens"]["prompt"] == 1300
     assert stand_in.toy.most_scored <= 512
 
 
@@ -122,6 +129,20 @@ def test_nan_at_some_positions_is_named_and_ends_the_run(
     assert reason(document, "lengths") == "nan_scan failed, so that later evidence would mean nothing"
 
 
+def test_a_500_that_comes_now_and_then_is_an_error_and_not_nan(
+    stand_in: StandIn, profile: dict[str, Any]
+) -> None:
+    def reply(handler: Any) -> None:
+        asked = stand_in.asked("/generate")
+        status, made = stand_in.toy.answer_generate(asked[-1].body)
+        (json_reply({}, 500) if len(asked) == 3 else json_reply(made, status))(handler)
+
+    stand_in.pages["/generate"] = reply
+    document = gate(stand_in, profile)
+    assert document["verdict"] == "error"
+    assert [entry["rule"] for entry in evidence(document, "nan_scan", "scan")] == ["http-status"]
+
+
 def test_a_500_that_comes_without_logprobs_too_is_an_error_and_not_nan(
     stand_in: StandIn, profile: dict[str, Any]
 ) -> None:
@@ -150,6 +171,22 @@ def test_counting_that_costs_something_fails(stand_in: StandIn, profile: dict[st
 def test_a_fault_at_one_prompt_length_is_found_at_that_length(
     stand_in: StandIn, profile: dict[str, Any]
 ) -> None:
+    stand_in.toy.fault = lambda at: at.phase == "prefill" and at.rows == 300
+    document = gate(stand_in, profile)
+    assert bad(document) == {"lengths": ["absolute", "cache"]}
+    assert "NLL at 300 (9.00) tokens" in document["summary"]
+
+
+def test_a_length_counts_the_tokens_that_are_computed(stand_in: StandIn, profile: dict[str, Any]) -> None:
+    """Where all prompts begin alike, that beginning comes from the cache and its rows are missing."""
+    plain = stand_in.toy.answer_tokenize
+
+    def with_start(body: dict[str, Any]) -> tuple[int, object]:
+        prompt = body["prompt"]
+        return plain({"prompt": f"<s>{prompt}" if body["add_special_tokens"] else prompt})
+
+    stand_in.toy.answer_tokenize = with_start  # type: ignore[method-assign]
+    assert gate(stand_in, profile)["verdict"] == "pass"
     stand_in.toy.fault = lambda at: at.phase == "prefill" and at.rows == 300
     document = gate(stand_in, profile)
     assert bad(document) == {"lengths": ["absolute", "cache"]}
@@ -187,6 +224,13 @@ def test_a_damaged_cache_is_found(stand_in: StandIn, profile: dict[str, Any], na
     document = gate(stand_in, profile)
     assert {"lengths", "prefix_cache"} <= bad(document).keys()
     assert bad(document)["prefix_cache"] == ["hit"]
+
+
+def test_a_wrong_token_after_a_hit_is_found(stand_in: StandIn, profile: dict[str, Any]) -> None:
+    stand_in.toy.fault = lambda at: at.phase == "decode" and at.cached == at.position - 1 == 192
+    document = gate(stand_in, profile)
+    assert bad(document) == {"prefix_cache": ["replay"]}
+    assert "the same prompt again goes on in another way: after 193 tokens 'wrong" in document["summary"]
 
 
 def test_an_answer_wrong_only_when_asked_again_is_found(stand_in: StandIn, profile: dict[str, Any]) -> None:
@@ -349,7 +393,7 @@ def test_what_cannot_be_scored_stands_in_the_coverage_and_the_rest_is_tested(
     assert document["verdict"] == "pass", table_lines(document)
     for probe in ("nan_scan", "lengths", "rescore"):
         assert why in reason(document, probe)
-    assert list(verdicts(document)) == ["smoke", "identity", "prefix_cache", "concurrency"]
+    assert list(verdicts(document)) == ["smoke", "identity", "prefix_cache", "concurrency", "throughput"]
     assert not [request for request in stand_in.asked("/generate") if request.body.get("return_logprob")]
 
 
@@ -427,12 +471,12 @@ def test_the_plan_of_a_big_model_up_to_32k_positions() -> None:
     document = {"served_name": "Qwen3.5-397B", "gate": gate_section}
     lines = plan_lines(make_settings(url="http://node:30000", model_profile=document, profile="full"))
     budgets = [line for line in lines if "prompt tokens" in line]
-    assert [line.split(":")[0].strip() for line in budgets[:-1]] == list(FULL)
+    assert [line.split(":")[0].strip() for line in budgets[:-1]] == list(PROFILES["full"])
     assert (
         "long_copy: at most 6 requests, 57344 prompt tokens and 6 completion tokens, about 14 s" in budgets[7]
     )
     prompt_tokens, seconds = int(budgets[-1].split()[4]), int(budgets[-1].split()[-2])
-    assert 90_000 < prompt_tokens < 120_000
+    assert 180_000 < prompt_tokens < 220_000
     assert 60 < seconds < 180
 
 
@@ -543,6 +587,18 @@ def test_answers_are_held_against_those_given_alone(
     now: list[bool], alone: list[bool], verdicts_: list[str]
 ) -> None:
     assert [verdict for verdict, _rule, _text in judge_answers(told(now), told(alone), Bars())] == verdicts_
+
+
+def test_one_silent_answer_is_a_fault() -> None:
+    fact = read_question({"prompt": "What?", "expect": "that"}, "fact", 32)
+    alone = [Told(fact, "that", True)] * 30
+    now = [*alone[1:], Told(fact, "", False, silent=True)]
+    (found,) = judge_answers(now, alone, Bars())
+    assert found[:2] == ("fail", "empty-at-stop")
+    assert found[2].startswith("1 of 30 answers are empty")
+    # The token limit may cut an answer off before its first word.
+    cut = [*alone[1:], Told(fact, "", False)]
+    assert [verdict for verdict, *_rest in judge_answers(cut, alone, Bars())] == ["warn"]
 
 
 def test_a_loop_that_the_model_makes_alone_is_no_fault_of_batches() -> None:

@@ -245,3 +245,26 @@ def test_a_missing_key_is_named(key: str) -> None:
     section = {name: value for name, value in GATE.items() if name != key}
     with pytest.raises(UsageError, match=f"gate.{key} is missing"):
         read_model_profile({"gate": section})
+
+
+def test_a_thorough_run_takes_what_full_says() -> None:
+    document = {"gate": deepcopy(GATE) | {"lengths": [1, 8], "full": {"lengths": [1, 8, 64]}}}
+    assert read_model_profile(document).probes.lengths == (1, 8)
+    assert read_model_profile(document, thorough=True).probes.lengths == (1, 8, 64)
+    url = "http://node"
+    for run_profile, lengths in {"quick": (1, 8), "full": (1, 8, 64), "soak": (1, 8, 64)}.items():
+        settings = make_settings(url=url, model_profile=document, profile=run_profile)
+        assert settings.model_profile.probes.lengths == lengths
+
+
+@pytest.mark.parametrize(
+    ("full", "message"),
+    [
+        ([], "gate.full must be a mapping, not list"),
+        ({"lenghts": [1]}, "unknown key gate.lenghts"),
+        ({"full": {}}, "unknown key gate.full"),
+    ],
+)
+def test_a_quick_run_checks_what_full_says(full: object, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        read_model_profile({"gate": deepcopy(GATE) | {"full": full}})

@@ -56,7 +56,7 @@ def test_a_right_server_passes(stand_in: StandIn, profile: dict[str, Any]) -> No
     assert document["target"]["engine"] == "sglang"
     assert document["target"]["engine_version"] == "0.5.9"
     assert document["identity"]["model_path"] == "/models/tiny"
-    assert document["probes"][0]["tokens"] == {"prompt": 48, "completion": 309}
+    assert document["probes"][0]["tokens"] == {"prompt": 71, "completion": 335}
     assert document["probes"][0]["requests"] == len(stand_in.requests)
 
 

@@ -98,8 +98,8 @@ class ToyModel:
 
     def prefill(
         self, ids: list[int], key: str | None, first: int | None
-    ) -> tuple[int, list[tuple[float, list[float]]], bool]:
-        """How much came from the cache, the logprobs from `first` on, and whether NaN was seen."""
+    ) -> tuple[int, list[tuple[float, list[float], int]], bool]:
+        """How much came from the cache, the logprobs and likeliest from `first` on, whether NaN was seen."""
         with self._lock:
             cached = self._cached(ids, key, len(ids) - 1 if first is None else first - 1)
             self._store(ids, key)
@@ -140,15 +140,16 @@ class ToyModel:
 
     def _entry(
         self, before: list[int], token: int, at: Circumstances
-    ) -> tuple[tuple[float, list[float]], bool]:
+    ) -> tuple[tuple[float, list[float], int], bool]:
         if self.nan and self.nan(at):
-            return ((FLAT[0], FLAT) if self.nan_face == "flat" else (float("nan"), [float("nan")] * 5)), True
+            flat = self.nan_face == "flat"
+            return ((FLAT[0], FLAT, END) if flat else (float("nan"), [float("nan")] * 5, END)), True
         if self.fault and self.fault(at):
-            return (-9.0, BROKEN), False
+            return (-9.0, BROKEN, self.tokenize("wrong ")[0]), False
         expected = self.expected(before)
         if expected is None:
-            return (-3.0, UNSURE), False
-        return ((SURE[0] if token == expected else -12.0), SURE), False
+            return (-3.0, UNSURE, END), False
+        return ((SURE[0] if token == expected else -12.0), SURE, expected), False
 
     def _cached(self, ids: list[int], key: str | None, most: int) -> int:
         longest = 0
@@ -189,8 +190,8 @@ class ToyModel:
             "completion_tokens": 1,
             "cached_tokens": cached,
             "input_token_logprobs": [[None, ids[start], None]]
-            + [[value, token, None] for (value, _top), token in zip(entries, ids[start + 1 :], strict=True)],
-            "input_top_logprobs": [None] + [[[value, 7, None] for value in top] for _value, top in entries],
+            + [[value, token, None] for (value, *_), token in zip(entries, ids[start + 1 :], strict=True)],
+            "input_top_logprobs": [None] + [_ranked(top, likeliest) for _value, top, likeliest in entries],
             "output_token_logprobs": [[-0.1, 7, None]],
             "output_top_logprobs": [[[value, 7, None] for value in SURE]],
         }
@@ -208,7 +209,12 @@ class ToyModel:
         if nan and self.nan_face == "500":
             return 500, {"error": {"message": "Out of range float values are not JSON compliant: nan"}}
         listed: list[dict[str, Any] | None] = [None]
-        for (value, top), token in zip(entries, ids[1:], strict=True):
-            others = {f"o{rank}": {"logprob": item} for rank, item in enumerate(top)}
+        for (value, top, likeliest), token in zip(entries, ids[1:], strict=True):
+            others = {str(item[1]): {"logprob": item[0]} for item in _ranked(top, likeliest)}
             listed.append({**others, str(token): {"logprob": value, "rank": 1}})
         return 200, {"choices": [{"text": "", "prompt_logprobs": listed}], "usage": usage}
+
+
+def _ranked(top: Sequence[float], likeliest: int) -> list[list[Any]]:
+    """The likeliest tokens as SGLang lists them; all but the first are made up."""
+    return [[value, 1_000_000 + rank if rank else likeliest, None] for rank, value in enumerate(top)]
