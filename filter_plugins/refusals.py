@@ -25,7 +25,8 @@ INTERNAL = (
     *("release_venv", "wheelhouse_folder", "wheelhouse_kernel"),
     *("sglang_server_release", "sglang_server_touched", "sglang_server_reverted", "sglang_server_verdict"),
     *("sglang_server_stopped_at", "sglang_server_ready_at"),
-    *("gate_release", "gate_report", "gate_folder"),
+    *("gate_release", "gate_report", "gate_folder", "gate_recorded"),
+    *("baseline_state", "baseline_passes", "baseline_stored"),
 )
 INTERNAL_PREFIXES = ("__", "trial_")
 CLOSE = 0.84  # similarity from which a variable outside our prefixes counts as a misspelling of one of ours
