@@ -257,7 +257,7 @@ def test_every_name_that_a_run_sets_is_refused_when_it_is_given() -> None:
 def test_no_name_is_called_internal_without_need() -> None:
     files = [*ROLES.glob("*/tasks/*.yml"), *(ROLES.parent / "playbooks").rglob("*.yml")]
     text = "".join(path.read_text() for path in files)
-    set_here = (f"{{name}}:", f"register: {{name}}\n")
+    set_here = ("{name}:", "register: {name}\n")
     missing = [name for name in INTERNAL if not any(form.format(name=name) in text for form in set_here)]
     assert missing == []
 
