@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -171,6 +171,55 @@ def test_a_verdict_that_cannot_be_written_is_told_as_it_is(upgraded: Node, playb
     run = playbooks.run("rollback.yml", variables={"release": proved})
     assert run.rc == 0, run.failures
     assert upgraded.linked("current") == proved
+    assert upgraded.answer() == "OK"
+
+
+# --- a run that is killed --------------------------------------------------------------------------
+
+
+def is_sealed(node: Node, before: set[str], _pid: str) -> bool:
+    return bool({name for name in releases(node) - before if not name.startswith(".")})
+
+
+def is_switched(node: Node, before: set[str], _pid: str) -> bool:
+    return node.linked("current") not in before
+
+
+def is_restarted(node: Node, _before: set[str], pid: str) -> bool:
+    return node.unit()["MainPID"] not in (pid, "0")
+
+
+def is_gated(node: Node, before: set[str], pid: str) -> bool:
+    gated = node.run("sh", "-c", f"test /run/smokestack/gate.json -nt {ROOT}/current && echo yes; true")
+    return is_switched(node, before, pid) and gated == "yes\n"
+
+
+def is_proved(node: Node, before: set[str], pid: str) -> bool:
+    return is_switched(node, before, pid) and node.exists(f"{ROOT}/current/proved")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("number", "reached"),
+    enumerate((is_sealed, is_switched, is_restarted, is_gated, is_proved), 10),
+    ids=["sealed", "switched", "restarted", "gated", "proved"],
+)
+def test_a_run_that_is_killed_once_its_release_is(
+    number: int, reached: Callable[[Node, set[str], str], bool], upgraded: Node, playbooks: Playbooks
+) -> None:
+    options = {"sglang_server_options": {"max_running_requests": number}, "release_keep": 9}
+    before, pid = releases(upgraded), upgraded.pid()
+    killed = playbooks.run("site.yml", variables=options, kill_when=lambda: reached(upgraded, before, pid))
+    assert not killed.stats, "the run came to its end before it was killed"
+    if upgraded.exists("/run/smokestack/lease.json"):
+        upgraded.end_lease()
+    run = playbooks.run("site.yml", variables=options)
+    assert run.rc == 0, run.failures
+    [made] = releases(upgraded) - before
+    assert upgraded.linked("current") == made
+    assert upgraded.linked("previous") in before
+    assert upgraded.exists(f"{ROOT}/current/proved")
+    assert not upgraded.exists(f"{ROOT}/trial.json")
     assert upgraded.answer() == "OK"
 
 
