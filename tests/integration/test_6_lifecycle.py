@@ -226,18 +226,26 @@ def test_a_run_that_is_killed_once_its_release_is(
 # --- uninstalling ----------------------------------------------------------------------------------
 
 
-def test_a_node_that_another_run_changes_is_not_uninstalled(deployed: Node, playbooks: Playbooks) -> None:
+@pytest.fixture
+def held(deployed: Node) -> Iterator[Node]:
+    """The node while somebody else's run holds it."""
     lease = {"run": "other", "holder": "somebody@elsewhere", "expires": 1e9}
     deployed.run("mkdir", "-p", "/run/smokestack")
     deployed.run("sh", "-c", "cat > /run/smokestack/lease.json", input=json.dumps(lease))
-    pid, before = deployed.pid(), deployed.listing()
+    yield deployed
+    deployed.run("rm", "/run/smokestack/lease.json")
+
+
+def test_a_node_that_another_run_changes_is_not_uninstalled(held: Node, playbooks: Playbooks) -> None:
+    pid, before = held.pid(), held.listing()
     for options in ("", "--check"):
         run = playbooks.run("uninstall.yml", options)
         assert run.rc != 0
         assert "this node is being changed by somebody@elsewhere" in run.failure
-    assert difference(before, deployed.listing(), volatile="") == {}
-    assert deployed.pid() == pid
-    deployed.run("rm", "/run/smokestack/lease.json")
+        assert run.changed == {}
+    assert difference(before, held.listing()) == {}
+    assert held.read_json("/run/smokestack/lease.json")["run"] == "other"
+    assert held.pid() == pid
 
 
 @pytest.fixture(scope="module")
