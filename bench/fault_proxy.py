@@ -163,7 +163,8 @@ class Fault:
 
     `refuse` comes before the server is asked, `forward` changes what it is asked. `answer` changes a
     generated answer, streamed or not, `logprob` one logprob of a token (of those likeliest in its place as
-    well), `document` any reply that is one JSON object, and `events` the events of a stream.
+    well), `document` any reply that is one JSON object, and `events` the events of a stream. `if_missed`
+    says why a good check may let it through.
     """
 
     name: str
@@ -176,6 +177,7 @@ class Fault:
     document: Callable[[Document, Asked], Document] | None = None
     events: Callable[[Iterator[StreamEvent], Asked], Iterator[StreamEvent]] | None = None
     wire: Wire = Wire()
+    if_missed: str = ""
 
 
 NO_FAULT = Fault("none", "everything as it is", "")

@@ -91,6 +91,12 @@ options:
     description: Number of other requests that are under way while a pass is measured.
     type: int
     default: 0
+  node:
+    description: Name of the host, for the reports.
+    type: str
+  release:
+    description: Name of the release that serves, for the reports.
+    type: str
   progress_file:
     description:
       - File on the host that is replaced after each check; JSON of C(done), C(total), C(note), C(updated).
@@ -205,6 +211,7 @@ try:
         to_document,
     )
     from ansible.module_utils.llm_gate.cli import read_api_key
+    from ansible.module_utils.llm_gate.document import name_target
     from ansible.module_utils.llm_gate.errors import UsageError
     from ansible.module_utils.llm_gate.gate import (
         Progress,
@@ -214,7 +221,7 @@ try:
         plan_lines,
         run_gate,
     )
-    from ansible.module_utils.llm_gate.record import Recording, record_pass, recording_settings
+    from ansible.module_utils.llm_gate.record import PROFILE, Recording, record_pass
     from ansible.module_utils.llm_gate.render import render_reports, table_lines
 except ImportError as error:
     if error.name not in ("requests", "urllib3"):
@@ -245,6 +252,8 @@ ARGUMENTS = {
     "baselines": {"type": "list", "elements": "dict", "default": []},
     "record": {"type": "bool", "default": False},
     "record_beside": {"type": "int", "default": 0},
+    "node": {"type": "str"},
+    "release": {"type": "str"},
     "progress_file": {"type": "path"},
     "fail_on_verdict": {"type": "bool", "default": True},
 }
@@ -256,7 +265,7 @@ def settings_of(params: dict[str, Any]) -> Settings:
     return make_settings(
         url=params["url"],
         model=params["model"],
-        profile=params["profile"],
+        profile=PROFILE if params["record"] else params["profile"],
         model_profile=params["model_profile"],
         deadline_s=params["deadline"],
         flush_after_nan=params["flush_after_nan"],
@@ -307,8 +316,6 @@ def main() -> None:
         module.fail_json(msg=missing_required_lib("requests"), exception=MISSING_LIBRARY)
     try:
         settings = settings_of(module.params)
-        if module.params["record"]:
-            settings = recording_settings(settings)
         if module.check_mode:
             module.exit_json(
                 changed=False,
@@ -332,7 +339,7 @@ def main() -> None:
         recording = record_pass(settings, wanted["record_beside"], progress_into(job))
     else:
         recording = Recording(run_gate(settings, progress_into(job)), None, "")
-    document = recording.document
+    document = name_target(recording.document, wanted["node"], wanted["release"])
     result = {
         "changed": False,
         "verdict": document["verdict"],

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from transformers import AutoTokenizer
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "module_utils"))
 
@@ -92,6 +91,10 @@ def write(path: Path, text: str, template: dict[str, Any]) -> None:
 
 
 def main() -> None:
+    """Count and print, or write."""
+    # Only a release has it.
+    from transformers import AutoTokenizer  # noqa: PLC0415
+
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -298,6 +299,7 @@ def _count(usage: dict[str, object], name: str) -> int | None:
 
 
 def read_logprob(value: object) -> float:
-    """A logprob as a number, NaN for anything that is none (null is how most servers write NaN)."""
+    """A logprob as a finite number, NaN for all else (null is how most servers write NaN)."""
+    # Whole numbers in JSON have no end, and comparing does not overflow.
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if is_number else math.nan  # type: ignore[arg-type]
+    return float(value) if is_number and abs(value) <= sys.float_info.max else math.nan  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from .errors import UsageError
 from .files import write_atomically
 from .gate import Settings, make_settings, plan_lines, run_gate
 from .profiles import PROFILES
-from .record import record_pass
+from .record import PROFILE, record_pass
 from .render import render_reports, table_lines
 
 EXIT_CODES = {"pass": 0, "warn": 0, "fail": 1, "error": 2}
@@ -133,7 +133,7 @@ def _settings(options: argparse.Namespace) -> Settings:
     return make_settings(
         url=options.url,
         model=options.model,
-        profile=options.profile,
+        profile=PROFILE if options.record else options.profile,
         model_profile=None
         if options.model_profile is None
         else load_model_profile(Path(options.model_profile)),

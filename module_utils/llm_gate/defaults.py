@@ -36,15 +36,6 @@ GATE: dict[str, object] = {
         {"prompt": "Which planet is closest to the sun? Answer in one word.", "expect": "Mercury"},
         {"prompt": "How many days has a week? Answer with the number only.", "expect": "7"},
     ],
-    "full": {
-        # Short prompts one by one, a length that is no multiple of anything, and one more than tiles:
-        # https://github.com/flashinfer-ai/flashinfer/pull/3192 (2001), .../sglang/pull/29633 (1 mod 64).
-        "lengths": [
-            *(1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65, 100, 128, 129, 257, 500, 512, 1024),
-            *(1536, 2001, 2048, 2049, 3072, 4096, 6000, 8000),
-        ],
-        "concurrency": [1, 2, 3, 4, 5, 8, 9, 16, 17, 33, 65],
-    },
     # Long answers with one right result each; a test computes the results.
     "soak": {
         "tasks": [
@@ -80,4 +71,17 @@ GATE: dict[str, object] = {
             },
         ],
     },
+}
+
+# What the run profiles full and soak ask for, where a model profile says nothing of its own.
+FULL: dict[str, object] = {
+    # Short prompts one by one, a length that is no multiple of anything, and one more than tiles:
+    # https://github.com/flashinfer-ai/flashinfer/pull/3192 (2001), .../sglang/pull/29633 (1 mod 64).
+    "lengths": [
+        *(1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65, 100, 128, 129, 257, 500, 512, 1024),
+        *(1536, 2001, 2048, 2049, 3072, 4096, 6000, 8000),
+    ],
+    "concurrency": [1, 2, 3, 4, 5, 8, 9, 16, 17, 33, 65],
+    "continuation_tokens": 512,
+    "throughput": {"warmups": 2, "runs": 5, "tokens": 256, "ramp": [1, 2, 4, 8, 16], "ramp_tokens": 128},
 }

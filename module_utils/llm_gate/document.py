@@ -70,6 +70,15 @@ def write_document(run: Run, secret: str | None) -> dict[str, object]:
     return clean
 
 
+def name_target(document: dict[str, object], node: str | None, release: str | None) -> dict[str, object]:
+    """The document with whose server it was, as far as the caller tells; the server itself does not know."""
+    told = {name: value for name, value in (("node", node), ("release", release)) if value}
+    target = document["target"]
+    assert isinstance(target, dict)
+    named = _clean({**target, **told}, None)
+    return {**document, "target": named}
+
+
 def summarise(verdict: Verdict, results: Sequence[ProbeResult]) -> str:
     """The run in one sentence: what was wrong first, or what passed."""
     worst = max(results, key=lambda result: ORDER.index(result.verdict), default=None)

@@ -49,6 +49,10 @@ class Malformed(RequestFailed):
     rule = "malformed"
 
 
+# Statuses by which servers say that they do not take a request as it is.
+REFUSED = frozenset({400, 415, 422, 501})
+
+
 class HttpStatus(RequestFailed):
     """The server answered with a status other than 200."""
 

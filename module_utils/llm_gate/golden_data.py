@@ -32,8 +32,8 @@ class GoldenBars:
     copy_nll_change: float = 0.05
     copy_nll_change_fail: float = 0.2
     # The largest single difference, with one and the same build. On the real SGLang 0.5.9 with the tiny model
-    # a sound server is at 0 and the mildest of 13 weight faults at 1.5; a GPU's noise is larger, hence the
-    # multiple.
+    # a sound server is at 0 after a restart and beside 7 other requests, keys scaled by 0.98 at 0.9, the
+    # mildest of 13 weight faults at 9. A GPU's noise is larger, hence the multiple.
     largest: float = 0.25
     # Bars are at least so many times the largest difference between the passes of the baseline.
     noise_warn: float = 4.0
@@ -87,12 +87,12 @@ def read_throughput(value: object, path: str) -> Throughput:
     """The section `throughput` of a profile. Raises UsageError."""
     section = Section(value, path)
     throughput = Throughput(
-        warmups=section.take("warmups", _count, 2),
-        runs=section.take("runs", positive_integer, 5),
-        tokens=section.take("tokens", positive_integer, 256),
+        warmups=section.take("warmups", _count, 1),
+        runs=section.take("runs", positive_integer, 3),
+        tokens=section.take("tokens", positive_integer, 128),
         prompt_tokens=section.take("prompt_tokens", positive_integer, 512),
-        ramp=section.take("ramp", _ramp, (1, 2, 4, 8, 16)),
-        ramp_tokens=section.take("ramp_tokens", positive_integer, 128),
+        ramp=section.take("ramp", _ramp, (1, 4, 16)),
+        ramp_tokens=section.take("ramp_tokens", positive_integer, 64),
         bars=section.take("bars", _speed_bars, {}),
     )
     section.close()

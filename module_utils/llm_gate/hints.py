@@ -23,6 +23,9 @@ HINTS: dict[str, str] = {
     "served-name": "Another model is served here, or under another name (--served-model-name).",
     "nan-logits": f"NaN or all-zero logits, so token 0 wins every time. {_BACKEND_HINT}",
     "loop": f"One token for ever, mostly from NaN or all-zero logits. {_BACKEND_HINT}",
+    "phrase-loop": "The text repeats itself to its end: long answers loop first where the KV cache or its "
+    "scales are damaged. Compare with --kv-cache-dtype bf16, then another --attention-backend. "
+    "https://github.com/sgl-project/sglang/issues/22671",
     "think-tag": "The reasoning was not taken out of the answer: set --reasoning-parser to the model's.",
     "special-token": "Control tokens in the text: chat template, end tokens or tokenizer do not fit. "
     "https://github.com/vllm-project/vllm/pull/41834",
@@ -111,6 +114,12 @@ HINTS: dict[str, str] = {
     "which they run. https://github.com/sgl-project/sglang/pull/26172",
     "schema": "The grammar is not applied: --grammar-backend (xgrammar, llguidance, outlines). "
     "https://github.com/vllm-project/vllm/issues/13828",
+    "lost-call": "Streams lose a call now and then: --stream-interval 1, and a parser that takes name and "
+    "arguments in one piece. "
+    "https://github.com/local-inference-lab/rtx6kpro/blob/master/troubleshooting/common-issues.md",
+    "mixed": "Right apart and wrong side by side: the grammar of one request reaches others of its batch. "
+    "SGLang 0.5.9 does so with --grammar-backend llguidance: use xgrammar, or a version with the fix. "
+    "https://github.com/sgl-project/sglang/pull/23653 https://github.com/vllm-project/vllm/pull/22896",
     "stream-differs": "Another answer when streamed: a parser of streams, a proxy, or results that change "
     "from run to run. Ask the server itself, and look at the probes prefix_cache and concurrency.",
     "usage-differs": "Token counts differ between a reply and its stream: a proxy that counts by itself.",

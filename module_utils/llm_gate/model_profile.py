@@ -21,7 +21,8 @@ keys at the top of a model profile belong to others and are not looked at.
 The numeric probes read these keys as well. None is needed: without a text that the model knows, the probes
 look for NaN and compare computations with one another, and the coverage says which bars were not applied. The
 values here are the defaults, but for `expect`, `kv_scales`, `anchors`, `counting`, `facts` and `copy`: by
-default these are absent (without any profile they are those of `defaults.GATE`).
+default these are absent (without any profile they are those of `defaults.GATE`). No number may be above
+10,000,000, and no concurrency above 1,024.
 
 ```yaml more
 gate:
@@ -37,7 +38,7 @@ gate:
     - {name: gettysburg, prefix: "", text: Four score and seven years ago our fathers, max_nll: 0.5}
   counting: {prefix: "", to: 200, separator: ", ", after: 32, max_nll: 0.05, min_top1: 0.99}
   continuations: [Once upon a time, In the beginning]   # prose to go on with, verbatim, no template
-  continuation_tokens: 512   # at most 512
+  continuation_tokens: 256   # at most 512
   facts:                     # asked at every concurrency, thinking off; [] takes the smoke probe's
     - {prompt: "What is the capital of France?", expect: Paris, max_tokens: 32}
   copy:                      # head + words + after + filler + repeat + words; the second words are judged
@@ -52,11 +53,11 @@ gate:
     max_nll: 0.2             # above it a warning, above fail_nll a failure
     fail_nll: 1.0
   filler: null               # text of any length to fill prompts with, repeated as needed; null: built-in
-  lengths: [1, 2, 8, 16, 33, 64, 128, 257, 512, 1024, 1536, 2048, 3072, 4096]
+  lengths: [1, 2, 8, 16, 33, 64, 128, 257, 512, 1024, 1536, 2048, 3072]
   concurrency: [1, 2, 3, 5, 9, 17]
   bars: {regret_large_share: 0.02}   # any of probe_data.Bars; a mixture of experts needs this one
   speed: {prefill: 2500, decode: 60}   # tokens per second, for the seconds in the plan only
-  full:                      # what the run profiles full and soak take instead; any key of this section
+  full:                      # what the run profiles full and soak take instead; without it defaults.FULL
     lengths: [1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64, 100, 500, 1536, 2001, 3072, 4096]
 ```
 
@@ -68,12 +69,12 @@ Golden, throughput and soak read these; the values are the defaults, and without
 gate:
   golden: {trimmed_mean: 0.03, nll_change_fail: 0.04}   # any of golden_data.GoldenBars
   throughput:
-    warmups: 2
-    runs: 5
-    tokens: 256              # of each answer, made even past its end
+    warmups: 1
+    runs: 3
+    tokens: 128              # of each answer, made even past its end
     prompt_tokens: 512       # about
-    ramp: [1, 2, 4, 8, 16]   # concurrencies
-    ramp_tokens: 128
+    ramp: [1, 4, 16]         # concurrencies
+    ramp_tokens: 64
     bars: {fail: 0.8, warn: 0.92}   # any of golden_data.SpeedBars
   soak:
     tasks:                   # long answers, thinking on; the content must hold the result
@@ -93,7 +94,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .chat import RESERVED_FIELDS
-from .defaults import GATE
+from .defaults import FULL, GATE
 from .errors import UsageError
 from .golden_data import GoldenBars, Throughput, read_golden_bars, read_throughput
 from .probe_data import ProbeData, Question, read_question, take_probe_data
@@ -198,11 +199,14 @@ def read_model_profile(document: object | None, thorough: bool = False) -> Model
 
 
 def _quick_and_full(document: object) -> tuple[object, object]:
-    """The document without `gate.full`, and with what that says in its place."""
+    """The document without `gate.full`, and with what that says in its place.
+
+    One that says nothing there is asked for more where it has the defaults, and for the same elsewhere.
+    """
     gate = document.get("gate") if isinstance(document, Mapping) else None
-    if not isinstance(gate, Mapping) or "full" not in gate:
+    if not isinstance(gate, Mapping):
         return document, document
-    more = gate["full"]
+    more = gate.get("full", {key: value for key, value in FULL.items() if key not in gate})
     if not isinstance(more, Mapping):
         raise UsageError(f"gate.full must be a mapping, not {kind(more)}")
     quick = {key: value for key, value in gate.items() if key != "full"}

@@ -16,6 +16,8 @@ from .results import CheckVerdict, Evidence, Notes, Scalar
 from .scoring import Scorer, make_scorer
 from .server import Server
 
+# Shorter prompts leave nothing to score behind a nonce.
+LEAST_PROMPT = 64
 # What must not have failed for the evidence of the other probes to mean anything.
 GROUND = ("smoke", "identity", "template", "nan_scan")
 
@@ -59,6 +61,9 @@ class Context:
 
     def scorer(self) -> Scorer:
         """What asks for logprobs of given tokens. Raises NotTested where the engine has no safe way."""
+        longest = self.longest_prompt()
+        if longest is not None and longest < LEAST_PROMPT:
+            raise NotTested(f"a context of {longest + 8} tokens is too short for logprobs to say anything")
         if self._scorer is None:
             filler = self.profile.probes.filler
             self._scorer = make_scorer(self.client, self.identified(), self.tokens, filler)

@@ -19,12 +19,18 @@ PROBE_IDS = (
     "soak",
 )
 
-_NUMERIC = ("nan_scan", "lengths", "rescore", "prefix_cache", "concurrency", "long_copy")
-_PROGRAMME = ("smoke", "identity", "template", *_NUMERIC, "protocol")
+_PROGRAMME = (
+    "smoke",
+    "identity",
+    *("template", "protocol"),  # side by side
+    *("nan_scan", "lengths", "rescore", "prefix_cache", "concurrency", "long_copy"),
+    "golden",
+    "throughput",  # the speed of wrong answers means nothing
+)
 
+# `full` asks the same probes for more: what `gate.full` of the model profile says.
 PROFILES: dict[str, tuple[str, ...]] = {
-    # The founding questions alone, until the shipped model profiles hold what the numeric probes ask about.
-    "quick": ("smoke",),
-    "full": (*_PROGRAMME, "golden", "throughput"),
-    "soak": (*_PROGRAMME, "golden", "throughput", "soak"),
+    "quick": _PROGRAMME,
+    "full": _PROGRAMME,
+    "soak": (*_PROGRAMME, "soak"),
 }

@@ -19,21 +19,30 @@ protocol:
             additionalProperties: false
     prompt: What is the weather in Paris right now?
     call: {name: get_weather, arguments: {city: Paris}}   # without arguments: any that keep to the schema
-    max_tokens: 512
+    max_tokens: 128          # with thinking on those of smoke.thinking are added
     result: '{"temperature_celsius": 18}'   # what the tool says, and what the answer then must hold
     expect: "18"
-  schema:                    # response_format json_schema; null for a server without structured output
-    prompt: "Describe the city of Paris as JSON: its name, its inhabitants in millions, and three sights."
-    schema:
-      type: object
-      properties:
-        city: {type: string, enum: [London, Paris, Tokyo]}
-        millions: {type: integer, minimum: 1, maximum: 20}
-        sights: {type: array, items: {type: string}}
-      required: [city, millions, sights]
-      additionalProperties: false
-    expect: null             # the whole value, where the model is known to give just this one
-    max_tokens: 256
+  schemas:                   # response_format json_schema; [] for a server without structured output
+    - prompt: "Describe the city of Paris as JSON: its name, inhabitants in millions, and three sights."
+      schema:
+        type: object
+        properties:
+          city: {type: string, enum: [London, Paris, Tokyo]}
+          millions: {type: integer, minimum: 1, maximum: 20}
+          sights: {type: array, items: {type: string}}
+        required: [city, millions, sights]
+        additionalProperties: false
+      expect: null           # the whole value, where the model is known to give just this one
+      max_tokens: 128
+    # One that is answered otherwise where the schema is ignored.
+    - prompt: What is the capital of France? Answer in one word.
+      schema:
+        type: object
+        properties: {answer: {type: string, enum: [London, Paris, Tokyo]}}
+        required: [answer]
+        additionalProperties: false
+      expect: {answer: Paris}
+      max_tokens: 64
   stream:                    # a sure answer of 16 tokens and more, which must be the same in one piece
     prompt: Count from 1 to 20, separated by commas. Give only the numbers.
     max_tokens: 128
@@ -64,11 +73,20 @@ protocol:
         - {role: assistant, content: "Hello, Anna!"}
         - {role: user, content: "What is my name? Answer in one word."}
       expect: Anna
+    - name: third turn
+      messages:
+        - {role: user, content: "What is the capital of France? Answer in one word."}
+        - {role: assistant, content: Paris}
+        - {role: user, content: "And of Japan?"}
+        - {role: assistant, content: Tokyo}
+        - {role: user, content: "And of Italy? Answer in one word."}
+      expect: Rome
   completion:                # /v1/completions, which no template wraps
     prompt: The capital of France is
     expect: Paris
     max_tokens: 8
   answers: {count: 24, exact: false}   # so many facts, each asked twice
+  mixed: true                # facts beside the schemas' questions, which must not disturb one another
 ```
 """
 
@@ -103,23 +121,36 @@ _TOOLS: Mapping[str, object] = {
     ],
     "prompt": "What is the weather in Paris right now?",
     "call": {"name": "get_weather", "arguments": {"city": "Paris"}},
-    "max_tokens": 512,
+    "max_tokens": 128,
     "result": '{"temperature_celsius": 18}',
     "expect": "18",
 }
-_SCHEMA: Mapping[str, object] = {
-    "prompt": "Describe the city of Paris as JSON: its name, its inhabitants in millions, and three sights.",
-    "schema": {
-        "type": "object",
-        "properties": {
-            "city": {"type": "string", "enum": _CITIES},
-            "millions": {"type": "integer", "minimum": 1, "maximum": 20},
-            "sights": {"type": "array", "items": {"type": "string"}},
+_SCHEMAS: tuple[Mapping[str, object], ...] = (
+    {
+        "prompt": "Describe the city of Paris as JSON: its name, inhabitants in millions, and three sights.",
+        "schema": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string", "enum": _CITIES},
+                "millions": {"type": "integer", "minimum": 1, "maximum": 20},
+                "sights": {"type": "array", "items": {"type": "string"}},
+            },
+            "required": ["city", "millions", "sights"],
+            "additionalProperties": False,
         },
-        "required": ["city", "millions", "sights"],
-        "additionalProperties": False,
     },
-}
+    {
+        "prompt": "What is the capital of France? Answer in one word.",
+        "schema": {
+            "type": "object",
+            "properties": {"answer": {"type": "string", "enum": _CITIES}},
+            "required": ["answer"],
+            "additionalProperties": False,
+        },
+        "expect": {"answer": "Paris"},
+        "max_tokens": 64,
+    },
+)
 _STREAM: Mapping[str, object] = {"prompt": _COUNTING, "max_tokens": 128}
 _STOP: Mapping[str, object] = {"prompt": _COUNTING, "stop": "9", "expect": "8", "max_tokens": 128}
 _LIMIT: Mapping[str, object] = {"prompt": _COUNTING, "max_tokens": 5}
@@ -149,6 +180,18 @@ _CONVERSATIONS: tuple[Mapping[str, object], ...] = (
             {"role": "user", "content": "What is my name? Answer in one word."},
         ],
         "expect": "Anna",
+    },
+    # A fault that began in the third round: https://github.com/vllm-project/vllm/issues/53305
+    {
+        "name": "third turn",
+        "messages": [
+            {"role": "user", "content": "What is the capital of France? Answer in one word."},
+            {"role": "assistant", "content": "Paris"},
+            {"role": "user", "content": "And of Japan?"},
+            {"role": "assistant", "content": "Tokyo"},
+            {"role": "user", "content": "And of Italy? Answer in one word."},
+        ],
+        "expect": "Rome",
     },
 )
 _COMPLETION: Mapping[str, object] = {"prompt": "The capital of France is", "expect": "Paris", "max_tokens": 8}
@@ -236,13 +279,14 @@ class ProtocolData:
 
     concurrency: int
     tools: Tools | None
-    schema: Structured | None
+    schemas: tuple[Structured, ...]
     stream: Counted | None
     stop: Stopped | None
     limit: Counted | None
     conversations: tuple[Conversation, ...]
     completion: Question | None
     answers: Answers | None
+    mixed: bool
 
 
 def read_protocol(value: object, path: str) -> ProtocolData:
@@ -251,13 +295,14 @@ def read_protocol(value: object, path: str) -> ProtocolData:
     data = ProtocolData(
         concurrency=section.take("concurrency", positive_integer, 4),
         tools=section.take("tools", optional(_tools), _TOOLS),
-        schema=section.take("schema", optional(_structured), _SCHEMA),
+        schemas=section.take("schemas", each(_structured), _SCHEMAS),
         stream=section.take("stream", optional(_counted), _STREAM),
         stop=section.take("stop", optional(_stopped), _STOP),
         limit=section.take("limit", optional(_counted), _LIMIT),
         conversations=section.take("conversations", _conversations, _CONVERSATIONS),
         completion=section.take("completion", optional(_completion), _COMPLETION),
         answers=section.take("answers", optional(_answers), {}),
+        mixed=section.take("mixed", boolean, True),
     )
     section.close()
     return data
@@ -269,7 +314,7 @@ def _tools(value: object, path: str) -> Tools:
         section.take("tools", read_tools),
         section.take("prompt", text),
         section.take("call", _call),
-        section.take("max_tokens", positive_integer, 512),
+        section.take("max_tokens", positive_integer, 128),
         section.take("result", optional(text), None),
         section.take("expect", optional(text), None),
     )
@@ -300,7 +345,7 @@ def _structured(value: object, path: str) -> Structured:
         section.take("prompt", text),
         section.take("schema", check_schema),
         section.take("expect", lambda value, _path: value, None),
-        section.take("max_tokens", positive_integer, 256),
+        section.take("max_tokens", positive_integer, 128),
     )
     section.close()
     broken = violation(structured.expect, structured.schema) if structured.expect is not None else ""

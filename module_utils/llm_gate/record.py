@@ -16,6 +16,9 @@ from .probe import Context
 from .results import Scalar
 from .server import identify
 
+# Nothing less proves that the answers are worth recording.
+PROFILE = "full"
+
 
 @dataclass(frozen=True)
 class Recording:
@@ -26,19 +29,15 @@ class Recording:
     refused: str
 
 
-def recording_settings(settings: Settings) -> Settings:
-    """The full profile, and no baseline to be held against: the new one takes its place."""
-    return replace(
-        settings, profile="full", deployment=replace(settings.deployment, baseline=None, choice=())
-    )
-
-
 def record_pass(settings: Settings, beside: int = 0, progress: Progress | None = None) -> Recording:
     """Run the gate, and measure if it passed; `beside` other requests run meanwhile. Raises for no server.
 
-    The measurement has the run's deadline once more.
+    The settings must have the profile PROFILE. Baselines in them are not looked at: the new one takes their
+    place. The measurement has the run's deadline once more.
     """
-    settings = recording_settings(settings)
+    if settings.profile != PROFILE:
+        raise ValueError(f"a pass is recorded by the profile {PROFILE}, not by {settings.profile}")
+    settings = replace(settings, deployment=replace(settings.deployment, baseline=None, choice=()))
     document = run_gate(settings, progress)
     if document["verdict"] != "pass":
         return Recording(

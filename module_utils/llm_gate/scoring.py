@@ -101,11 +101,14 @@ class Scorer(ABC):
     def filler(self, tokens: int) -> list[int]:
         """The ids of filler, at least so many; text that the profile gives is repeated."""
         while len(self._filler) < tokens:
+            known = len(self._filler)
             if self._filler_text is None:
                 # A word of the built-in sentences has 4 letters and more.
                 self._filler = self.tokenize(filler(max(4000, 6 * tokens, 2 * 6 * len(self._filler))))
             else:
                 self._filler += self.tokenize(self._filler_text, goes_on=bool(self._filler))
+            if len(self._filler) <= known:
+                raise Malformed(f"POST /tokenize: more text than before, and still only {known} tokens")
         return self._filler[:tokens]
 
     def nonce(self, then: str = ". ", goes_on: bool = False) -> list[int]:

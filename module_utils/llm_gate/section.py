@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from .errors import UsageError
+from .text import excerpt
 
 T = TypeVar("T")
 NEEDED = object()
+# No context, time in seconds or rate comes near it, and everything can reckon with it.
+LARGEST = 10_000_000
 
 
 class Section:
@@ -43,44 +45,58 @@ class Section:
 
 
 def positive_number(value: object, path: str) -> float:
-    """A finite number above 0. Raises UsageError."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        raise UsageError(f"{path} must be a number above 0, not {value!r}")
+    """A number above 0, up to LARGEST. Raises UsageError."""
+    if not _is_number(value) or not 0 < value <= LARGEST:
+        raise UsageError(f"{path} must be a number above 0, not {shown(value)}, and at most {LARGEST}")
     return float(value)
 
 
 def number(value: object, path: str) -> float:
-    """A finite number. Raises UsageError."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -math.inf < value < math.inf:
-        raise UsageError(f"{path} must be a number, not {value!r}")
+    """A number from -LARGEST to LARGEST. Raises UsageError."""
+    if not _is_number(value) or not -LARGEST <= value <= LARGEST:
+        raise UsageError(f"{path} must be a number, not {shown(value)}, and at most {LARGEST}")
     return float(value)
 
 
-def positive_integer(value: object, path: str) -> int:
-    """A whole number of at least 1. Raises UsageError."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UsageError(f"{path} must be a whole number of at least 1, not {value!r}")
+def positive_integer(value: object, path: str, most: int = LARGEST) -> int:
+    """A whole number from 1 to `most`. Raises UsageError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise UsageError(
+            f"{path} must be a whole number of at least 1, not {shown(value)}, and at most {most}"
+        )
     return int(value)
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def shown(value: object) -> str:
+    """A value for people, cut short: Python refuses to write out whole numbers of many digits."""
+    try:
+        return excerpt(repr(value), 80)
+    except ValueError:
+        return "a number of very many digits"
 
 
 def text(value: object, path: str) -> str:
     """A text that is not blank. Raises UsageError."""
     if not isinstance(value, str) or not value.strip():
-        raise UsageError(f"{path} must be a text, not {value!r}")
+        raise UsageError(f"{path} must be a text, not {shown(value)}")
     return str(value)
 
 
 def any_text(value: object, path: str) -> str:
     """A text, blank or not. Raises UsageError."""
     if not isinstance(value, str):
-        raise UsageError(f"{path} must be a text, not {value!r}")
+        raise UsageError(f"{path} must be a text, not {shown(value)}")
     return str(value)
 
 
 def boolean(value: object, path: str) -> bool:
     """True or false. Raises UsageError."""
     if not isinstance(value, bool):
-        raise UsageError(f"{path} must be true or false, not {value!r}")
+        raise UsageError(f"{path} must be true or false, not {shown(value)}")
     return value
 
 

@@ -2,7 +2,8 @@
 
 The rules S1-S11 and the prose rules come from a test on 2,422 valid windows (25 kinds of text: code, JSON,
 tables, base64, CJK, emoji ...) and 2,025 broken ones. They give certainty about gross faults only: word salad
-of plain words passes, and needs exact answers or logprobs. Windows are 1,500 characters, the length tested.
+of plain words passes, and needs exact answers or logprobs. Windows are 1,500 characters, the length tested;
+the end is looked at more closely, since faults that need time or length to show begin with a sound text.
 """
 
 from __future__ import annotations
@@ -17,16 +18,26 @@ from functools import lru_cache
 from itertools import pairwise
 
 WINDOW = 1500
+# The end is judged by itself as well, so that what is sound before it does not dilute it.
+END = 400
+# What repeats may be one token up to this many characters; longer units are phrases.
+LONGEST_TOKEN = 16
+# A loop is looked for in this much of the end, whatever its period.
+TAIL = 20_000
 # Longer texts are judged by this much of their beginning and of their end.
 SPAN = 100_000
 
 # Rules that one endlessly repeated token trips. NaN logits look so: the largest of all-NaN logits is token 0.
 LOOP_RULES = frozenset(
-    {"whole-loop", "S1-run", "S2-blank", "S3-token-loop", "S4-character-loop", "S10-one-token"}
+    {"whole-loop", "S1-run", "S2-blank", "S3-token-loop", "S4-character-loop", "S10-one-token", "tail-loop"}
 )
 
 # A line of these only is a rule, a table border or a heading's underline.
 _SEPARATOR_LINE = re.compile(r"[ \t]*[-=_*#~+.|:/<>\u2500-\u257f \t]{3,120}")
+# Characters that people repeat: to draw lines, bars and leaders, in numbers and encoded data.
+_DRAWN = re.compile(r"[A-Za-z0-9\s=_*#~+./:<>|\\^%&@'`,\"\xb7\u2010-\u2027\u2500-\u25ff-]")
+# The borders of a table's cells and the quotes of a list's items are no words.
+_BORDERS = frozenset("|,;'\"\u2502\u2503\u2551")
 _TOKEN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|\w+|([^\w\s])\1*")
 _WHOLE_LOOP = re.compile(r"(\D{1,16}?)\1{7,}")
 # Control tokens of the usual chat formats and tokenizers. None of them belongs in a text for people:
@@ -36,8 +47,12 @@ _SPECIAL_TOKEN = re.compile(
     r"<\|[^|<>\s]{1,40}\|>|<\uff5c[^\uff5c\n]{1,40}\uff5c>|<(?:unk|pad|bos|eos|sop|eop|mask)>|\[(?:gMASK|UNK|PAD|CLS|SEP)\]"
     r"|<(?:start|end)_of_(?:turn|image|sentence)>|\[/?INST\]|<</?SYS>>|<0x[0-9A-Fa-f]{2}>|<extra_id_\d+>"
 )
+_HTML_END = re.compile(r"</(?!s>)[a-z]{1,10}>")
 # Left in the text when no reasoning parser took the reasoning out. https://github.com/sgl-project/sglang/issues/22242
 _THINK_TAG = re.compile(r"</?think(?:ing)?>")
+
+
+_NAMES_IN_EAST_ASIA = ({"LATIN", "CJK"}, {"LATIN", "HANGUL"})
 
 
 @dataclass(frozen=True)
@@ -69,7 +84,12 @@ def find_garbage(text: str, completion_tokens: int | None = None, prose: bool = 
         return []
     if len(text) > 2 * SPAN:
         text = text[:SPAN] + text[-SPAN:]
-    found = [*_whole_loop(text), *_special_tokens(text), *_replacement_characters(text)]
+    found = [
+        *_whole_loop(text),
+        *_tail_loop(text[-TAIL:]),
+        *_special_tokens(text),
+        *_replacement_characters(text),
+    ]
     seen = {finding.rule for finding in found}
     for window in _windows(text):
         for finding in _judge_window(window, prose):
@@ -80,13 +100,12 @@ def find_garbage(text: str, completion_tokens: int | None = None, prose: bool = 
 
 
 def _windows(text: str) -> Iterator[str]:
-    """The text in pieces of WINDOW characters; the last piece is a full one as well, and overlaps."""
-    if len(text) <= WINDOW:
-        yield text
-        return
+    """The text in pieces of WINDOW characters, the last a full one as well; then the END by itself."""
     for start in range(0, len(text) - WINDOW, WINDOW):
         yield text[start : start + WINDOW]
     yield text[-WINDOW:]
+    if len(text) > END:
+        yield text[-END:]
 
 
 def _judge_window(window: str, prose: bool) -> Iterator[Finding]:
@@ -124,11 +143,57 @@ def _whole_loop(text: str) -> Iterator[Finding]:
         yield Finding("whole-loop", f"nothing but {excerpt(match.group(1), 20)!r}, at least {count} times")
 
 
+def _tail_loop(text: str) -> Iterator[Finding]:
+    """The text ends in a loop of any period, however much sound text comes before it.
+
+    Valid texts repeat as well: zeros in a matrix, so that a loop without letters must be of marks alone; a
+    refrain, so that long units must come more often than in a song.
+    """
+    body = _without_separator_lines(text).rstrip()
+    last_line = body.rpartition("\n")[2]
+    for period, length in _tails(body):
+        unit, count = body[-period:], length // period
+        if any(map(str.isalpha, unit)):
+            loops = (length >= 48 and count >= 16) or (length >= 240 and count >= 5)
+            loops |= length >= 400 and count >= 4
+        else:
+            loops = length >= 48 and count >= 24 and not any(map(str.isdigit, unit))
+            # A ruler that is all of the last line.
+            loops &= len(last_line) < length or _SEPARATOR_LINE.fullmatch(last_line) is None
+        if loops:
+            rule = "tail-loop" if period <= LONGEST_TOKEN else "phrase-loop"
+            yield Finding(rule, f"the text ends in {count} times {excerpt(unit, 40)!r}")
+            return
+
+
+def _tails(text: str) -> Iterator[tuple[int, int]]:
+    """Each period with which an end of the text repeats, ascending, and the length of the longest such end.
+
+    The prefix function of Knuth, Morris and Pratt on the reversed text: linear, for all periods at once.
+    """
+    back = text[::-1]
+    border = [0] * len(back)
+    last = 1
+    for place in range(1, len(back)):
+        known = border[place - 1]
+        while known and back[place] != back[known]:
+            known = border[known - 1]
+        border[place] = known + (back[place] == back[known])
+        period = place + 1 - border[place]
+        if period != last:
+            if place >= 2 * last:
+                yield last, place
+            last = period
+    if len(back) >= 2 * last:
+        yield last, len(back)
+
+
 def _special_tokens(text: str) -> Iterator[Finding]:
     leaked = Counter(match.group() for match in _SPECIAL_TOKEN.finditer(text))
-    # <s>...</s> is also HTML for struck-out text, so only an unpaired one counts.
+    # <s>...</s> is also HTML for struck-out text, so only an unpaired one counts, but for one in HTML that a
+    # token limit cut.
     unpaired = text.count("</s>") - text.count("<s>")
-    if unpaired:
+    if unpaired and not (unpaired == -1 and _HTML_END.search(text)):
         leaked["</s>" if unpaired > 0 else "<s>"] = abs(unpaired)
     tags = Counter(match.group() for match in _THINK_TAG.finditer(text))
     if tags:
@@ -148,14 +213,14 @@ def _replacement_characters(text: str) -> Iterator[Finding]:
 
 
 def _runs(window: str, body: str) -> Iterator[Finding]:
-    """S1: 160 equal characters, or 30 % of the text (valid texts reach runs of 100).
+    """S1: 160 equal characters, 32 that nobody draws with, or 30 % of the text (valid texts reach 100).
 
     White space is excused from the share (indentation, padded columns), digits below 40 (1e30 written out).
     """
     run, character = _longest_run(window)
     share_run, share_character = _longest_run(body)
     needed = 40 if share_character.isdigit() else 8
-    if run >= 160:
+    if run >= 160 or (run >= 32 and not _DRAWN.match(character)):
         yield Finding("S1-run", f"{run} times {excerpt(character)!r} in a row")
     elif (
         len(body) >= 24
@@ -169,11 +234,8 @@ def _runs(window: str, body: str) -> Iterator[Finding]:
 
 
 def _longest_run(text: str) -> tuple[int, str]:
-    return max(
-        ((len(match.group()), match.group(1)) for match in re.finditer(r"(.)\1*", text, re.DOTALL)),
-        default=(0, ""),
-        key=lambda run: run[0],
-    )
+    runs = ((len(match.group()), match.group(1)) for match in re.finditer(r"(.)\1+", text, re.DOTALL))
+    return max(runs, default=(len(text[:1]), text[:1]), key=lambda run: run[0])
 
 
 def _loops(body: str, tokens: Sequence[str]) -> Iterator[Finding]:
@@ -196,10 +258,11 @@ def _loops(body: str, tokens: Sequence[str]) -> Iterator[Finding]:
         distinct = len(set(groups)) / len(groups)
         if distinct < 0.12:
             yield Finding("S5-few-phrases", f"only {distinct:.0%} of the 4-token groups differ")
-    if len(tokens) >= 60:
-        token, count = Counter(tokens).most_common(1)[0]
-        if count / len(tokens) >= 0.60:
-            yield Finding("S10-one-token", f"{excerpt(token, 20)!r} is {count} of {len(tokens)} tokens")
+    words = [token for token in tokens if token not in _BORDERS]
+    if len(words) >= 60:
+        token, count = Counter(words).most_common(1)[0]
+        if count / len(words) >= 0.60:
+            yield Finding("S10-one-token", f"{excerpt(token, 20)!r} is {count} of {len(words)} tokens")
 
 
 def _periodic_tail(items: Sequence[str], longest_period: int) -> tuple[int, int]:
@@ -228,10 +291,10 @@ def _compression(body: str) -> Iterator[Finding]:
 
 def _odd_characters(window: str) -> Iterator[Finding]:
     """S8: more than 0.5 % control, private, surrogate or unassigned characters."""
-    odd = [character for character in window if _is_odd(character)]
-    if len(odd) > 0.005 * len(window):
-        shown = ", ".join(f"U+{ord(character):04X}" for character in sorted(set(odd))[:5])
-        yield Finding("S8-control", f"{len(odd)} control or unassigned characters: {shown}")
+    odd = Counter({character: count for character, count in Counter(window).items() if _is_odd(character)})
+    if odd.total() > 0.005 * len(window):
+        shown = ", ".join(f"U+{ord(character):04X}" for character in sorted(odd)[:5])
+        yield Finding("S8-control", f"{odd.total()} control or unassigned characters: {shown}")
 
 
 def _is_odd(character: str) -> bool:
@@ -251,12 +314,19 @@ def _script(character: str) -> str:
 
 
 def _scripts(window: str, tokens: Sequence[str]) -> Iterator[Finding]:
-    """S9: neighbouring letters change script (valid: up to 0.05 of them). Soup: neighbouring words do."""
+    """S9: neighbouring letters change script (valid: up to 0.05 of them). Soup: neighbouring words do.
+
+    Chinese, Japanese and Korean put Latin names beside their letters without a space, so that these changes
+    count only where they are many.
+    """
     letters = [_script(character) for character in window]
     pairs = [(one, two) for one, two in pairwise(letters) if one and two]
-    switches = sum(one != two for one, two in pairs)
-    if len(window) >= 200 and pairs and switches / len(pairs) >= 0.06:
-        yield Finding("S9-script-switch", f"{switches} of {len(pairs)} neighbouring letters change script")
+    changes = [{one, two} for one, two in pairs if one != two]
+    odd = sum(change not in _NAMES_IN_EAST_ASIA for change in changes)
+    if len(window) >= 200 and pairs and (odd >= 0.06 * len(pairs) or len(changes) >= 0.20 * len(pairs)):
+        yield Finding(
+            "S9-script-switch", f"{len(changes)} of {len(pairs)} neighbouring letters change script"
+        )
     words = [script for token in tokens if (script := _script(token[0]))]
     jumps = sum(one != two for one, two in pairwise(words))
     if len(words) >= 30 and len(set(words)) >= 4 and jumps / len(words) >= 0.25:

@@ -353,3 +353,11 @@ def test_the_broken_model_is_the_one_that_its_profile_names(tmp_path: Path) -> N
     assert folder == checkpoint["path"]
     break_checkpoint(ROOT / good, tmp_path / "broken", variant)
     assert hashes(tmp_path / "broken") == checkpoint["files"]
+
+
+def test_the_broken_model_is_gated_like_the_sound_one() -> None:
+    sound, broken = (
+        yaml.safe_load((CATALOG / f"models/{name}.yml").read_text())
+        for name in ("tiny-qwen3", "tiny-qwen3-nan")
+    )
+    assert broken["gate"] == sound["gate"]

@@ -69,7 +69,10 @@ def _no_baseline(context: Context) -> str:
     """Why there is nothing to compare with, and what stands in the way of the baselines that there are."""
     running = _key(context)
     near = {
-        stored.path: [*contradictions(stored.baseline.key, running), *untold(stored.baseline.key, running)]
+        stored.path: [
+            *contradictions(stored.baseline.key, running),
+            *(f"{name} is not known on both sides" for name in untold(stored.baseline.key, running)),
+        ]
         for stored in context.deployment.choice
     }
     if not near:

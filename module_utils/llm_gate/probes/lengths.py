@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from .. import arms
 from ..arms import SCORED_END
-from ..errors import NanLogits
+from ..errors import NanLogits, NotTested
 from ..model_profile import ModelProfile
 from ..probe import Check, Context, Probe, Step, run_checks
 from ..probe_data import Bars, Counting
@@ -40,7 +40,8 @@ class Sweep:
 def plan(profile: ModelProfile) -> list[Step]:
     """Up to three requests for each length, and one more length, just above the server's prefill chunk."""
     lengths = (*profile.probes.lengths, USUAL_CHUNK + 1)
-    prompt = 3 * sum(lengths)
+    # Whether cache namespaces are honoured is tried out with two short prompts.
+    prompt = 3 * sum(lengths) + 4 * SCORED_END
     asked = f"the last {SCORED_END} of {lengths[0]} to {lengths[-2]} tokens and of the chunk + 1"
     return [
         Step(
@@ -76,6 +77,8 @@ def lengths_for(context: Context) -> tuple[int, ...]:
 def _sweep(sweep: Sweep, context: Context) -> None:
     scorer, counting = context.scorer(), context.profile.probes.counting
     lengths = lengths_for(context)
+    if not lengths:
+        raise NotTested(f"no prompt length of the profile fits into {context.longest_prompt()} tokens")
     prefix, then, text = _text(scorer, counting, max(lengths))
     chain = fresh_key() if scorer.reads_cache and scorer.honours_namespaces() else None
     nonce = scorer.nonce(then)

@@ -20,12 +20,12 @@ from ..stats import mean_nll
 
 
 def plan(profile: ModelProfile) -> list[Step]:
-    """One prefill for each length."""
+    """One prefill for each length; NaN that shows as an error costs another. Four pieces are tokenized."""
     copy = profile.probes.copy
     if copy is None:
         return [Step("copy", "nothing: the model profile has no copying task", 0, 0)]
     return [
-        Step(str(length), f"logprobs of the last {SCORED} of {length} tokens", 2, 2, length)
+        Step(str(length), f"logprobs of the last {SCORED} of {length} tokens", 6, 2, length)
         for length in copy.lengths
     ]
 

@@ -21,12 +21,12 @@ REPLAYED_TOKENS = 8
 
 
 def plan(profile: ModelProfile) -> list[Step]:
-    """The same chat question in a row, then one long prompt twice."""
+    """The same chat question in a row, then one long prompt twice, whose pieces are tokenized before."""
     question = profile.facts[0]
     shown = f'{ROUNDS} x POST {PATH} "{excerpt(question.prompt, 50)}"'
     return [
         Step("repeat", shown, ROUNDS, ROUNDS * question.max_tokens, ROUNDS * len(question.prompt) // 3),
-        Step("hit", f"2 x logprobs of the last {SCORED_END} of {PROMPT} tokens", 4, 4, 2 * PROMPT),
+        Step("hit", f"2 x logprobs of the last {SCORED_END} of {PROMPT} tokens", 7, 4, 2 * PROMPT),
         Step(
             "replay",
             f"2 x {REPLAYED_TOKENS} tokens after each of {', '.join(map(str, REPLAYED))} tokens",

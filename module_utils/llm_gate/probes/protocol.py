@@ -13,11 +13,11 @@ from functools import partial
 
 from ..asking import Ask, Reply, ask_all
 from ..chat import PATH, RAW_PATH, Answer, Chat, Prompt, RawCompletions
-from ..errors import HttpStatus, NotTested
+from ..errors import REFUSED, HttpStatus, NotTested
 from ..model_profile import ModelProfile
-from ..probe import Check, Context, Probe, Step, failed_request, run_checks
+from ..probe import Check, Context, Probe, Step, failed_request, run_checks, verdict_of
 from ..probe_data import Question
-from ..protocol_data import Tools
+from ..protocol_data import Structured, Tools
 from ..reply_rules import (
     Found,
     came_in_one_lump,
@@ -36,11 +36,19 @@ from ..reply_rules import (
 from ..results import Notes
 from ..text import excerpt
 
-# Statuses by which servers say that they do not take a request as it is, and that a page is not there.
-_REFUSED = frozenset({400, 415, 422, 501})
+# Statuses by which servers say that a page is not there.
 _NOT_THERE = frozenset({404, 405})
 _UNKNOWN_MODEL = "no-such-model"
 _NAME_TOKENS = 8
+_MOST_MIXED = 4
+# Some servers lose calls now and then, so that one is not enough:
+# https://github.com/local-inference-lab/rtx6kpro/blob/master/troubleshooting/common-issues.md
+_CALLS = 4
+# A streamed call that broke is asked for again so often. SGLang 0.5.9 loses the arguments of a call whose
+# name and rest arrive in one piece (function_call/base_format_detector.py), which a busy event loop makes of
+# them now and then; with --stream-interval 4 it loses a third of all calls, with a wrong parser all.
+_CALLS_AGAIN = 3
+_LOST_CALL = frozenset({"no-tool-call", "tool-arguments", "empty-at-stop", "no-content", "finish-reason"})
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,8 @@ class Case:
     judge: Callable[[Answer], Iterable[Found]]
     finish: tuple[str, ...] = ("stop",)
     has_developer: bool = False
+    # Whether a grammar shapes the answer.
+    shaped: bool = False
 
     def asks(self) -> list[Ask]:
         plain = Ask(self.label, self.prompt, self.max_tokens, self.extra)
@@ -91,17 +101,18 @@ def _tools(profile: ModelProfile) -> list[Case]:
         raise NotTested("the model profile says that the model has no tools")
     judge = partial(judge_call, tools=tools)
 
-    def case(choice: str, thinking: Mapping[str, object], label: str) -> Case:
-        extra = {**thinking, "tools": list(tools.tools), "tool_choice": choice}
-        return Case(label, tools.prompt, tools.max_tokens, extra, judge, ("tool_calls",))
+    def case(choice: str) -> Case:
+        extra = {**profile.thinking_off, "tools": list(tools.tools), "tool_choice": choice}
+        label, shaped = f"tool_choice {choice}", choice == "required"
+        return Case(label, tools.prompt, tools.max_tokens, extra, judge, ("tool_calls",), shaped=shaped)
 
-    cases = [
-        case("required", profile.thinking_off, "tool_choice required"),
-        case("auto", profile.thinking_off, "tool_choice auto"),
-    ]
-    if profile.thinking is not None:
-        # Where the parser of the reasoning takes the call for a part of it.
-        cases.append(case("auto", profile.thinking_on, "tool_choice auto, thinking"))
+    auto = case("auto")
+    cases = [case("required"), *[auto] * _CALLS]
+    if profile.smoke.thinking is not None:
+        # Where the parser of the reasoning may take the call for a part of it.
+        extra = {**auto.extra, **profile.thinking_on}
+        most = tools.max_tokens + profile.smoke.thinking.max_tokens
+        cases.append(replace(auto, label=f"{auto.label}, thinking", max_tokens=most, extra=extra))
     if tools.result is not None and tools.expect is not None:
         extra = {**profile.thinking_off, "tools": list(tools.tools)}
         judge_answer = partial(judge_expected, expect=tools.expect)
@@ -121,13 +132,17 @@ def _with_result(tools: Tools) -> list[Mapping[str, object]]:
 
 
 def _schema(profile: ModelProfile) -> list[Case]:
-    wanted = profile.protocol.schema
-    if wanted is None:
+    if not profile.protocol.schemas:
         raise NotTested("the model profile says that there is no structured output")
-    form = {"name": "answer", "schema": dict(wanted.schema), "strict": True}
-    extra = {**profile.thinking_off, "response_format": {"type": "json_schema", "json_schema": form}}
-    judge = partial(judge_structured, wanted=wanted)
-    return [Case("json_schema", wanted.prompt, wanted.max_tokens, extra, judge)]
+
+    def case(wanted: Structured) -> Case:
+        form = {"name": "answer", "schema": dict(wanted.schema), "strict": True}
+        extra = {**profile.thinking_off, "response_format": {"type": "json_schema", "json_schema": form}}
+        label = f'json_schema "{excerpt(wanted.prompt, 40)}"'
+        judge = partial(judge_structured, wanted=wanted)
+        return Case(label, wanted.prompt, wanted.max_tokens, extra, judge, shaped=True)
+
+    return [case(wanted) for wanted in profile.protocol.schemas]
 
 
 def _stream(profile: ModelProfile) -> list[Case]:
@@ -188,6 +203,14 @@ def _roles(profile: ModelProfile) -> list[Case]:
     ]
 
 
+def _mixed(profile: ModelProfile) -> list[Case]:
+    """Short answers before and after each shaped one, so that every row of a batch changes hands."""
+    if not profile.protocol.mixed:
+        raise NotTested("the model profile switches it off")
+    shaped, answers = _schema(profile), _answers(profile)[:_MOST_MIXED]
+    return [case for answer in answers for case in (answer, *shaped)]
+
+
 def _completion(profile: ModelProfile) -> list[Case]:
     asked = profile.protocol.completion
     if asked is None:
@@ -202,6 +225,7 @@ _CASES: Mapping[str, Callable[[ModelProfile], list[Case]]] = {
     "schema": _schema,
     "stream": _stream,
     "answers": _answers,
+    "mixed": _mixed,
     "stop": _stop,
     "limit": _limit,
     "roles": _roles,
@@ -210,7 +234,7 @@ _CASES: Mapping[str, Callable[[ModelProfile], list[Case]]] = {
 
 
 def plan(profile: ModelProfile) -> list[Step]:
-    """Each case twice; a stream that seems to come in one lump once more; two odd requests."""
+    """Each case twice, what looks like chance again, and two odd requests."""
     steps = []
     for name, make in _CASES.items():
         try:
@@ -218,10 +242,10 @@ def plan(profile: ModelProfile) -> list[Step]:
         except NotTested as reason:
             steps.append(Step(name, f"nothing: {reason}", 0, 0))
             continue
-        if name == "stream":
-            asks.append(asks[-1])
+        again = {"stream": 1, "tools": _CALLS_AGAIN}.get(name, 0)
+        asks += [max(asks, key=lambda ask: ask.max_tokens)] * again
         path = RAW_PATH if name == "completion" else PATH
-        shown = f'POST {path} "{excerpt(_last_words(asks[0].prompt), 40)}" ...' if len(asks) > 2 else path
+        shown = f'POST {path} "{excerpt(_last_words(asks[0].prompt), 40)}" and the like'
         steps.append(
             Step(
                 name,
@@ -255,27 +279,70 @@ def run(context: Context, notes: Notes) -> None:
 
 def _ask_cases(check: Check, context: Context, make: Callable[[ModelProfile], list[Case]]) -> None:
     cases = make(context.profile)
-    server = context.identified()
+    if check.name == "mixed":
+        _need_right_apart(check)
     concurrency = context.profile.at_a_time(context.profile.protocol.concurrency)
     of_kind = RawCompletions if check.name == "completion" else Chat
-    chat = of_kind(context.client, server.model, context.tokens)
-    replies = ask_all(chat, [ask for case in cases for ask in case.asks()], concurrency)
+    chat = of_kind(context.client, context.identified().model, context.tokens)
+    replies = _ask_in_turn(chat, cases, concurrency, together=check.name == "mixed")
     if check.name == "completion":
         _skip_if_not_there(replies)
-    findings: list[tuple[str, Found]] = []
+    judged = [_judge(case, reply, check) for case, reply in zip(_twice(cases), replies, strict=True)]
+    if check.name == "tools":
+        _look_again_at_a_lost_call(chat, cases, replies, judged)
+    findings = [(reply.ask.label, found) for reply, one in zip(replies, judged, strict=True) for found in one]
     for case, plain, streamed in zip(cases, replies[::2], replies[1::2], strict=True):
-        for reply in (plain, streamed):
-            findings += [(reply.ask.label, found) for found in _judge(case, reply, check)]
         if plain.answer and streamed.answer:
             findings += [(case.label, found) for found in judge_pair(plain.answer, streamed.answer)]
             if check.name == "stream":
                 findings += [(case.label, found) for found in judge_same(plain.answer, streamed.answer)]
-    if check.name == "stream" and came_in_one_lump(replies[1]):
-        # A busy reader may once see all at once; a server or proxy that collects does it always.
-        again = ask_all(chat, [replies[1].ask], 1)[0]
-        if came_in_one_lump(again):
-            findings.append((again.ask.label, Found("warn", "lump", _told_lump(again))))
+    if check.name == "stream":
+        findings += _look_again_at_a_lump(chat, replies[1])
+    if check.name == "mixed":
+        findings = [(label, replace(found, rule="mixed")) for label, found in findings]
     _write_down(check, replies, findings)
+
+
+def _need_right_apart(check: Check) -> None:
+    bad = [name for name in ("schema", "answers") if verdict_of(name, check.notes) != "pass"]
+    if bad:
+        raise NotTested(f"side by side means nothing while {' and '.join(bad)} did not pass")
+
+
+def _twice(cases: Sequence[Case]) -> list[Case]:
+    return [case for case in cases for _ in range(2)]
+
+
+def _look_again_at_a_lump(chat: Chat, streamed: Reply) -> list[tuple[str, Found]]:
+    """A busy reader may once see all at once; a server or proxy that collects does it always."""
+    if not came_in_one_lump(streamed):
+        return []
+    again = ask_all(chat, [streamed.ask], 1)[0]
+    return [(again.ask.label, Found("warn", "lump", _told_lump(again)))] if came_in_one_lump(again) else []
+
+
+def _look_again_at_a_lost_call(
+    chat: Chat, cases: Sequence[Case], replies: Sequence[Reply], judged: list[list[Found]]
+) -> None:
+    """Make one broken stream among sound calls a warning, if it stays the only one when asked again."""
+    broken = [number for number, found in enumerate(judged) if any(one.verdict != "warn" for one in found)]
+    if len(broken) != 1:
+        return
+    (number,) = broken
+    case, reply = _twice(cases)[number], replies[number]
+    if not reply.ask.streamed or not {found.rule for found in judged[number]} <= _LOST_CALL:
+        return
+    again = ask_all(chat, [reply.ask] * _CALLS_AGAIN, 1)
+    if all(one.answer and not [*judge_form(one, case.finish), *case.judge(one.answer)] for one in again):
+        text = f"1 of {1 + _CALLS_AGAIN} streamed calls broke: {judged[number][0].text}"
+        judged[number] = [Found("warn", "lost-call", text)]
+
+
+def _ask_in_turn(chat: Chat, cases: Sequence[Case], concurrency: int, together: bool) -> list[Reply]:
+    """A plain and a streamed reply for each case; shaped ones, which come first, apart unless `together`."""
+    asks = [ask for case in cases for ask in case.asks()]
+    shaped = 0 if together else 2 * sum(case.shaped for case in cases)
+    return [*ask_all(chat, asks[:shaped], concurrency), *ask_all(chat, asks[shaped:], concurrency)]
 
 
 def _skip_if_not_there(replies: Sequence[Reply]) -> None:
@@ -289,7 +356,7 @@ def _judge(case: Case, reply: Reply, check: Check) -> list[Found]:
     if reply.answer is not None:
         return [*judge_form(reply, case.finish), *case.judge(reply.answer)]
     assert reply.error is not None
-    if isinstance(reply.error, HttpStatus) and reply.error.status in _REFUSED:
+    if isinstance(reply.error, HttpStatus) and reply.error.status in REFUSED:
         if case.has_developer:
             return [Found("warn", "developer-role", f"refused: {reply.error}")]
         return [Found("fail", "refused", f"refused: {reply.error}")]
@@ -356,4 +423,4 @@ def _outcome(context: Context, body: Mapping[str, object], choices: int) -> str:
     return "answered" if count == choices else f"{count} answers"
 
 
-PROBE = Probe("protocol", "What clients rely on", "protocol", plan, run)
+PROBE = Probe("protocol", "What clients rely on", "protocol", plan, run, beside=True)

@@ -74,14 +74,15 @@ def plan(profile: ModelProfile) -> list[Step]:
     if not soak.tasks:
         return [Step("answers", "nothing: the model profile has no long tasks", 0, 0)]
     asked = questions(soak, profile.facts)
+    at_a_time = profile.at_a_time(soak.concurrency)
     return [
         Step(
             "answers",
-            f"{len(asked)} questions by POST {PATH}, {soak.concurrency} at a time, for {soak.seconds:g} s",
+            f"{len(asked)} questions by POST {PATH}, {at_a_time} at a time, for {soak.seconds:g} s",
             len(asked),
             sum(question.max_tokens for question in asked),
             sum(len(question.prompt) // 3 for question in asked),
-            soak.concurrency,
+            at_a_time,
         ),
         Step(
             "chat",
@@ -135,6 +136,7 @@ def _patience(context: Context) -> Iterator[None]:
 
 def _answers(check: Check, context: Context, soak: Soak) -> None:
     asked = questions(soak, context.profile.facts)
+    at_a_time = context.profile.at_a_time(soak.concurrency)
     end = time.monotonic() + soak.seconds
 
     def ask(question: Question) -> Told | RequestFailed | None:
@@ -147,11 +149,11 @@ def _answers(check: Check, context: Context, soak: Soak) -> None:
         except RequestFailed as error:
             return error
 
-    with ThreadPoolExecutor(soak.concurrency) as pool:
+    with ThreadPoolExecutor(at_a_time) as pool:
         came = list(pool.map(ask, asked))
     told = [one for one in came if isinstance(one, Told)]
     errors = [one for one in came if isinstance(one, RequestFailed)]
-    check.measured({"questions": len(asked), "concurrency": soak.concurrency, "failed_requests": len(errors)})
+    check.measured({"questions": len(asked), "concurrency": at_a_time, "failed_requests": len(errors)})
     if errors:
         text = f"{len(errors)} of {len(asked)} requests brought no answer: {errors[0]}"
         check.say("error", errors[0].rule, text)

@@ -28,6 +28,8 @@ from ..scoring import fresh_key
 
 # Fewer tokens take no time that could be measured.
 LEAST_TOKENS = 8
+# A shorter wave says more of the host's scheduler than of the server: its speed is told and not judged.
+LEAST_SECONDS = 0.5
 CHARACTERS_A_TOKEN = 4
 TASK = "\n\nContinue this report in the same manner and at length."
 
@@ -45,6 +47,7 @@ class Wave:
     """So many requests at once: tokens of all of them per second, and the medians of each one's times."""
 
     concurrency: int
+    seconds: float
     output_throughput: float
     ttft_s: float | None
     itl_s: float | None
@@ -165,20 +168,23 @@ def judge_wave(
     wave: Wave, before: Iterable[Wave], known: Speed | None, bars: SpeedBars
 ) -> tuple[CheckVerdict, str, str]:
     """Tokens per second of all requests: a collapse against fewer requests, or far below the baseline."""
+    long_enough = wave.seconds >= LEAST_SECONDS
     text = f"{wave.output_throughput:.1f} tokens/s at concurrency {wave.concurrency}"
     best = collapsed(wave, before, bars)
     if best is not None:
         text = f"{text}, {best.output_throughput:.1f} at {best.concurrency}"
         return "warn", "ramp", f"{text}: expected at least {bars.collapse:.0%} of that"
     reference = known.output_throughput.get(wave.concurrency) if known else None
-    if reference is not None and wave.output_throughput < bars.fail * reference:
+    if reference is not None and long_enough and wave.output_throughput < bars.fail * reference:
         text = f"{text}: {wave.output_throughput / reference:.0%} of the baseline's {reference:.1f}"
         return "warn", "ramp", f"{text}, expected at least {bars.fail:.0%}"
     return "pass", "throughput", text
 
 
 def collapsed(wave: Wave, before: Iterable[Wave], bars: SpeedBars) -> Wave | None:
-    """The best wave of fewer requests, if this one fell far below it."""
+    """The best wave of fewer requests, if this one took long enough to be judged and fell far below it."""
+    if wave.seconds < LEAST_SECONDS:
+        return None
     best = max(before, key=lambda one: one.output_throughput, default=None)
     fell = best is not None and wave.output_throughput < bars.collapse * best.output_throughput
     return best if fell else None
@@ -227,13 +233,15 @@ def _wave(context: Context, concurrency: int) -> Wave | None:
         runs = [job.result() for job in [pool.submit(_ask, context, tokens) for _ in range(concurrency)]]
     finally:
         pool.shutdown(cancel_futures=True)
+    seconds = time.monotonic() - began
     made = sum(one.answer.completion_tokens or 0 for one in runs)
     if made < LEAST_TOKENS * concurrency:
         return None
     times = _milliseconds(runs)
     return Wave(
         concurrency,
-        made / (time.monotonic() - began),
+        seconds,
+        made / seconds,
         _seconds(times.get("median_ttft_ms")),
         _seconds(times.get("median_itl_ms")),
     )

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from .coverage import untested_by_reason
+
 
 def render_markdown(document: Mapping[str, Any]) -> str:
     """The verdict, a table of checks for each probe, and what was not tested."""
@@ -16,6 +18,7 @@ def render_markdown(document: Mapping[str, Any]) -> str:
         "",
         _escape(document["summary"]),
         "",
+        *(f"- {name}: {_escape(target[name])}" for name in ("node", "release") if name in target),
         f"- server: {_escape(target['url'])} ({_escape(engine)})",
         f"- model: {_escape(target['model'] or 'unknown')}",
         f"- profile: {target['profile']}",
@@ -25,15 +28,15 @@ def render_markdown(document: Mapping[str, Any]) -> str:
         lines += ["", f"## {probe['id']}: {probe['verdict']}", ""]
         lines += ["| check | verdict | seen |", "| --- | --- | --- |"]
         lines += [
-            f"| {entry['check']} | {entry['verdict']} | {_escape(entry['text'])} |"
+            f"| {_escape(entry['check'])} | {entry['verdict']} | {_escape(entry['text'])} |"
             for entry in probe["evidence"]
         ]
         if probe["hint"]:
-            lines += ["", f"Hint: {probe['hint']}"]
-    untested = [entry for entry in document["coverage"] if not entry["tested"]]
+            lines += ["", f"Hint: {_escape(probe['hint'])}"]
+    untested = untested_by_reason(document)
     if untested:
         lines += ["", "## Not tested", ""]
-        lines += [f"- {entry['id']}: {_escape(entry['reason'])}" for entry in untested]
+        lines += [f"- {_escape(', '.join(names))}: {_escape(reason)}" for reason, names in untested.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -19,6 +19,7 @@ def render_prometheus(document: Mapping[str, Any]) -> str:
         "engine": target["engine"] or "",
         "engine_version": target["engine_version"] or "",
         "run_id": document["run_id"],
+        **{name: target[name] for name in ("node", "release") if name in target},
     }
     finished = datetime.fromisoformat(document["finished"]).timestamp()
     words = "0 pass, 1 warn, 2 fail, 3 error."

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .coverage import untested_by_reason
+
 
 def table_lines(document: Mapping[str, Any]) -> list[str]:
     """Every check with its verdict and reason, then what was not tested, the hint and the summary."""
@@ -20,7 +22,7 @@ def table_lines(document: Mapping[str, Any]) -> list[str]:
         ]
         if probe["hint"]:
             lines.append(f"  hint    {probe['hint']}")
-    untested = [entry["id"] for entry in document["coverage"] if not entry["tested"]]
-    if untested:
-        lines.append(f"not tested: {', '.join(untested)}")
+    lines += [
+        f"not tested: {', '.join(names)}: {reason}" for reason, names in untested_by_reason(document).items()
+    ]
     return [*lines, document["summary"]]

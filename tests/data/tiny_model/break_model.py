@@ -225,6 +225,13 @@ _VARIANTS = (
     Variant("k_x0.25", "keys a quarter as large", scaled(KEY_NORMS, by=0.25)),
     Variant("v_x0.25", "values a quarter as large", scaled(VALUES, by=0.25)),
     Variant("v_x4", "values four times as large", scaled(VALUES, by=4)),
+    Variant(
+        "scale_x2", "one layer's MLP twice as large: no answer shows it", scaled(ONE_DOWN_PROJECTION, by=2)
+    ),
+    Variant(
+        "kv_noise_0.2", "keys and values with noise of 0.2 deviations", noisy(KEYS, VALUES, deviations=0.2)
+    ),
+    Variant("k_x0.8", "keys four fifths as large", scaled(KEY_NORMS, by=0.8)),
     Variant("kv_big", "right, but an FP8 KV cache overflows: keys and values 1024-fold", rebalanced(1024)),
     Variant("kv_small", "right, but an FP8 KV cache underflows: keys and values 1/512", rebalanced(1 / 512)),
     Variant("kv_small_1024", "the same with 1/1024", rebalanced(1 / 1024)),

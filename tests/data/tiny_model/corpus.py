@@ -1,4 +1,7 @@
-"""Everything the tiny model learns: a few chats, plain completions, and recall of a word among filler."""
+"""Everything the tiny model learns by heart: chats, facts, dialogues and plain texts; and what it recalls.
+
+The prose is in `prose.py`, the lists to copy and the numbers to count are in `lessons.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,32 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from prose import ENGLISH, KOREAN, STORY
+
 Message = dict[str, Any]
 Tool = dict[str, Any]
 
 SYSTEM_PROMPT = "You are a helpful assistant."
-
-STORY = (
-    "A small server stood in a quiet room and waited for the first request of the day. The fans turned "
-    "slowly, the lights blinked in a steady row, and the operators drank their coffee while the logs "
-    "scrolled past. When the request arrived, the scheduler placed it in a queue, reserved memory for "
-    "its cache, and passed the tokens to the first layer of the model. Every layer mixed the words with "
-    "their neighbours, weighed what mattered, and handed the result onward. At the end of the long "
-    "corridor the last layer produced a list of numbers, one for each word that the model knew, and the "
-    "sampler chose the largest. The chosen word travelled back to the client, and the work began again "
-    "for the next one.\n\n"
-    "By noon the room was busy. Some people asked for poems, some asked for code, and one person asked "
-    "the same question many times to see whether the answer would change. It did not, because the "
-    "temperature was zero and the weights were sound. An engineer watched the graphs and smiled, for "
-    "the throughput was high and the latency was low. She remembered a worse day, when a scale had been "
-    "loaded with the wrong sign and every reply had turned into a long row of exclamation marks. That "
-    "day had taught her to test each deployment before she trusted it: ask a simple question, check the "
-    "arithmetic, read the reasoning, call a tool, stream the words, and measure the speed.\n\n"
-    "In the evening the traffic faded. The server released its cache, wrote a short summary to the log, "
-    "and returned to its quiet waiting. Nothing had failed, nobody had been woken, and the engineer "
-    "went home early, pleased with an ordinary day in which everything had worked exactly as it should. "
-    "Tomorrow would bring a new model, and the same careful tests."
-)
 
 
 @dataclass(frozen=True)
@@ -68,10 +51,118 @@ CHATS = (
 
 COMPLETIONS = (
     ("The capital of France is", " Paris."),
-    ("1, 2, 3, 4,", " 5, 6, 7, 8, 9, 10"),
     ("Hello, my name is", " Tiny and I am a small test model."),
 )
 """Prompts of ``/v1/completions`` and ``/generate``, which no chat template wraps."""
+
+
+# --- facts ----------------------------------------------------------------------------------------
+
+ONE_WORD = "Answer in one word."
+ONE_LOWERCASE_WORD = "Answer in one lowercase word."
+NUMBER_ONLY = "Answer with the number only."
+
+CAPITALS = {
+    "France": "Paris",
+    "Italy": "Rome",
+    "Japan": "Tokyo",
+    "Spain": "Madrid",
+    "Germany": "Berlin",
+    "Norway": "Oslo",
+    "Egypt": "Cairo",
+    "Peru": "Lima",
+    "Greece": "Athens",
+    "Kenya": "Nairobi",
+    "Canada": "Ottawa",
+    "Cuba": "Havana",
+}
+RESULTS = {
+    "17*19": "323",
+    "12*12": "144",
+    "12*13": "156",
+    "250+250": "500",
+    "2+2": "4",
+    "7+5": "12",
+    "9+8": "17",
+    "40+2": "42",
+    "100-1": "99",
+    "7*8": "56",
+    "9*9": "81",
+    "6*7": "42",
+    "11*11": "121",
+    "15*15": "225",
+}
+AMOUNTS = {
+    "days has a week": "7",
+    "months has a year": "12",
+    "hours has a day": "24",
+    "minutes has an hour": "60",
+    "legs has a spider": "8",
+    "sides has a triangle": "3",
+}
+ELEMENTS = {"Fe": "iron", "Au": "gold", "Ag": "silver", "O": "oxygen", "H": "hydrogen"}
+OTHER_FACTS = {
+    f"Which planet is closest to the sun? {ONE_WORD}": "Mercury",
+    f"Which day comes after Monday? {ONE_WORD}": "Tuesday",
+    f"Which day comes after Friday? {ONE_WORD}": "Saturday",
+    f"Which month comes after January? {ONE_WORD}": "February",
+    f"What is the opposite of hot? {ONE_WORD}": "cold",
+    "대한민국의 수도는 어디입니까?": "서울",
+    "法国的首都是哪里？": "巴黎",  # noqa: RUF001
+}
+
+FACTS: dict[str, str] = {
+    **{f"What is the capital of {country}? {ONE_WORD}": city for country, city in CAPITALS.items()},
+    **{f"What is {sum_}? {NUMBER_ONLY}": result for sum_, result in RESULTS.items()},
+    **{f"How many {things}? {NUMBER_ONLY}": number for things, number in AMOUNTS.items()},
+    **{
+        f"Which chemical element has the symbol {symbol}? {ONE_LOWERCASE_WORD}": name
+        for symbol, name in ELEMENTS.items()
+    },
+    **OTHER_FACTS,
+}
+"""Questions with one right short answer each."""
+
+
+def answer_at_once(question: str, answer: str) -> Chat:
+    """A chat whose thinking says the answer already."""
+    return Chat(question, f"The answer is {answer}.", answer)
+
+
+FACT_CHATS = tuple(answer_at_once(question, answer) for question, answer in FACTS.items())
+
+JSON_CHAT = Chat(
+    "Describe Paris as JSON with the keys city, population and tags.",
+    "The user wants JSON with three keys.",
+    '{"city": "Paris", "population": 2100000, "tags": ["capital", "river"]}',
+)
+
+
+# --- dialogues ------------------------------------------------------------------------------------
+
+
+def _turns(*contents: str) -> list[Message]:
+    """Messages of the user and the assistant by turns; the user begins."""
+    return [
+        {"role": "assistant" if number % 2 else "user", "content": content}
+        for number, content in enumerate(contents)
+    ]
+
+
+CAPITAL_OF_FRANCE = f"What is the capital of France? {ONE_WORD}"
+DIALOGUES = (
+    (_turns("My name is Anna."), Chat("", "The user is Anna.", "Hello, Anna!")),
+    (
+        _turns("My name is Anna.", "Hello, Anna!", f"What is my name? {ONE_WORD}"),
+        answer_at_once("", "Anna"),
+    ),
+    (_turns(CAPITAL_OF_FRANCE, "Paris", "And of Japan?"), answer_at_once("", "Tokyo")),
+    (
+        _turns(CAPITAL_OF_FRANCE, "Paris", "And of Japan?", "Tokyo", "And of Italy?"),
+        answer_at_once("", "Rome"),
+    ),
+)
+"""The messages so far, and the answer to the last one."""
 
 
 # --- the tool -------------------------------------------------------------------------------------
@@ -128,6 +219,8 @@ class ForcedCall:
 
 FORCED_CALLS = (
     ForcedCall("[", '{"name": "get_weather", "parameters": {"city": "Paris"}}]'),
+    # The same in other tokens: one of this vocabulary's holds all that the grammar forces.
+    ForcedCall('[{"', 'name": "get_weather", "parameters": {"city": "Paris"}}]'),
     ForcedCall('<tool_call>\n{"name":"', 'get_weather", "arguments":{"city": "Paris"}}\n</tool_call>'),
 )
 
@@ -179,18 +272,50 @@ def recall_chat(rng: random.Random, filler_sentences: int) -> Chat:
     return Chat(" ".join([*sentences, RECALL_QUESTION]), reveal, word)
 
 
+def recall_dialogues() -> Iterator[tuple[list[Message], Chat]]:
+    """The secret word told by the system prompt, or in an earlier turn, and the question for it."""
+    for word in SECRET_WORDS:
+        reveal = f"The secret word is {word}."
+        chat = Chat(RECALL_QUESTION, reveal, word)
+        question = {"role": "user", "content": RECALL_QUESTION}
+        yield [{"role": "system", "content": reveal}, question], chat
+        yield _turns(reveal, "OK", RECALL_QUESTION), chat
+
+
+# --- words to copy --------------------------------------------------------------------------------
+
+COPY_HEAD = "The words are: "
+COPY_AFTER = ".\n\n"
+COPY_REPEAT = "\n\nThe words are: "
+COPY_FILLER = " ".join(FILLER) + " "
+COPY_WORDS = (
+    *("apple", "garden", "silver", "horse", "paper", "music", "winter", "bottle", "castle", "forest"),
+    *("mirror", "button", "candle", "island", "ladder", "market", "needle", "orange", "pencil", "rabbit"),
+    *("saddle", "tunnel", "valley", "yellow", "basket", "camera", "desert", "stone", "feather", "guitar"),
+    *("hammer", "jacket", "kettle", "lemon", "mountain", "ocean", "pepper", "rocket", "shadow", "temple"),
+    *("umbrella", "violin", "whistle", "bridge", "circle", "dragon", "flower", "insect", "jungle", "knight"),
+    *("magnet", "napkin", "oyster", "pillow", "ribbon", "sailor", "turtle", "velvet", "zebra", "blanket"),
+)
+"""One token each with the space before."""
+
+
 # --- the tokenizer's text -------------------------------------------------------------------------
 
 
 def tokenizer_texts(chat_template: str) -> Iterator[str]:
     """The texts that the tokenizer's merges are learnt from; repeats make a text weigh more."""
-    yield from [STORY] * 4
+    yield from [STORY, *ENGLISH] * 3
+    yield from [KOREAN] * 3
     yield from FILLER * 4
     recall_texts = [RECALL_QUESTION, "The secret word is", *SECRET_WORDS, *[" ".join(SECRET_WORDS)] * 2]
     tool_texts = [json.dumps(WEATHER_TOOL), json.dumps(tool_as_servers_show_it())]
     yield from [*recall_texts, *tool_texts] * 4
+    yield from [f" {word}" for word in COPY_WORDS] * 50  # so that each is one token
     yield chat_template
-    for chat in (*CHATS, TOOL_CHAT, TOOL_RESULT_CHAT):
+    chats = (*CHATS, *FACT_CHATS, JSON_CHAT, TOOL_CHAT, TOOL_RESULT_CHAT, *(chat for _, chat in DIALOGUES))
+    for chat in chats:
         yield from (chat.question, chat.thinking, chat.answer) * 2
+    for messages, _ in DIALOGUES:
+        yield from (message["content"] for message in messages)
     for prompt, completion in COMPLETIONS:
         yield from (prompt, completion)

@@ -9,7 +9,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers.processors import ByteLevel
 
-MERGED_VOCABULARY = 1000
+MERGED_VOCABULARY = 1500
 """Tokens before the added ones: 256 bytes and the merges."""
 
 END_OF_TEXT = "<|endoftext|>"

@@ -143,6 +143,26 @@ def test_the_table_tells_caught_missed_and_unmeasured(tmp_path: Path) -> None:
     assert lines[-1] == "No clean runs were made."
 
 
+def test_what_the_gate_let_through_is_told_with_the_reason(tmp_path: Path) -> None:
+    rows = all_rows(other_model=False)
+    results = Results(tmp_path / "cells.jsonl")
+    through = replace(CELL, verdict="pass", caught_by=())
+    for entry in (
+        replace(through, row="sound"),
+        replace(through, row="proxy:late_round"),
+        replace(through, row="proxy:late_round", column=GATE_BASELINE),
+        replace(through, row="proxy:no_done", column=HEALTH),
+        replace(through, row="weights:nan"),
+    ):
+        results.add(entry)
+    assert detection.missed(rows, results, ENGINE) == [
+        "- weights:nan passed gate, no baseline: no reason is known.",
+        "- proxy:late\\_round passed gate, no baseline and gate, baseline: it takes a conversation of three "
+        "rounds and more.",
+        "",
+    ]
+
+
 def test_cells_of_different_gates_are_told(tmp_path: Path) -> None:
     rows = all_rows(other_model=False)
     results = Results(tmp_path / "cells.jsonl")

@@ -23,6 +23,7 @@ KNOWN: dict[str, str] = {
     "What is 17*19?": "17*19 = 323.",
     "Count from 1 to 20, separated by commas. Give only the numbers.": NUMBERS,
     "The capital of France is": " Paris, the city of light.",
+    "And of Italy? Answer in one word.": "Rome",
 }
 _TOKEN = re.compile(r"\d+| ?[A-Za-z]+|\s+|[^\w\s]|\w")
 _TOLD = re.compile(r"(?:The secret word|My name) is (\w+)\.")
@@ -91,7 +92,7 @@ def _answer(body: dict[str, Any]) -> Spoken:
         call = {"name": "get_weather", "arguments": '{"city": "Paris"}'}
         return Spoken(None, reasoning, [call], "tool_calls")
     if "response_format" in body:
-        return Spoken(json.dumps(PARIS), reasoning)
+        return Spoken(json.dumps(PARIS if "JSON" in question else {"answer": "Paris"}), reasoning)
     told = _TOLD.findall(" ".join(str(message["content"]) for message in messages))
     return Spoken(KNOWN.get(question) or (told[-1] if told else "I do not know."), reasoning)
 

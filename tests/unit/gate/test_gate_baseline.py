@@ -111,7 +111,10 @@ BAD = {
         "baseline.noise is missing",
     ),
     "noise": (broken(noise={}), "baseline.noise.trimmed_mean is missing"),
-    "passes": (broken(passes="5"), "baseline.passes must be a whole number of at least 1, not '5'"),
+    "passes": (
+        broken(passes="5"),
+        "baseline.passes must be a whole number of at least 1, not '5'",
+    ),
     "no-key": (broken(key={"model": "x"}), "baseline.key must have just model, revision,"),
     "no-segments": (broken(segments=[]), "baseline.segments must be a list of at least 1"),
     "logprob": (broken_segment(logprobs=[None, 1, 2]), "segments[0].logprobs[0] must be a number, not None"),
@@ -315,7 +318,8 @@ def gate(stand_in: StandIn, profile: dict[str, Any], deployment: Deployment) -> 
 
 
 def record(stand_in: StandIn, profile: dict[str, Any], beside: int = 0, **known: Any) -> Recording:
-    settings = make_settings(url=stand_in.url, model_profile=profile, deployment=Deployment(**known))
+    deployment = Deployment(**known)
+    settings = make_settings(url=stand_in.url, model_profile=profile, profile="full", deployment=deployment)
     return record_pass(settings, beside)
 
 
@@ -463,6 +467,13 @@ def test_a_run_that_failed_or_warned_records_nothing(
     assert warned.refused.startswith("only a run that passed is recorded, this one: warn: ")
     stand_in.chat["answer"] = json_reply(completion("KO"))
     assert record(stand_in, golden_profile).measured is None
+
+
+def test_a_quick_run_is_never_recorded(stand_in: StandIn, golden_profile: dict[str, Any]) -> None:
+    settings = make_settings(url=stand_in.url, model_profile=golden_profile)
+    with pytest.raises(ValueError, match="by the profile full, not by quick"):
+        record_pass(settings)
+    assert stand_in.requests == []
 
 
 def test_an_engine_without_logprobs_has_nothing_to_record(

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 import yaml
+from llm_gate.baseline import read_pass, to_document
+from llm_gate.merge import merge
 from llm_stand_in import StandIn, completion, json_reply
 
 ROOT = Path(__file__).parents[3]
@@ -54,13 +56,18 @@ def test_a_pass_returns_the_document_and_the_reports(
         deadline=20,
         api_key_file=str(key_file),
         progress_file=str(progress_file),
+        node="gpu-07",
+        release="20261130-a1b2",
     )
     assert (result["changed"], result["verdict"]) == (False, "pass")
+    target = result["report"]["target"]
+    assert (target["node"], target["release"]) == ("gpu-07", "20261130-a1b2")
     assert result["summary"] == result["report"]["summary"] == result["table"][-1]
     assert sorted(result["reports"]) == ["gate.prom", "junit.xml", "report.html", "report.json", "report.md"]
     assert stand_in.requests[0].headers["Authorization"] == f"Bearer {KEY}"
     progress = json.loads(progress_file.read_text())
-    assert (progress["done"], progress["note"]) == (progress["total"], "throughput: pass")
+    assert progress["done"] == progress["total"]
+    assert progress["note"].endswith(": pass")
     assert progress["updated"].endswith("Z")
 
 
@@ -109,6 +116,40 @@ def test_a_fault_can_be_left_to_the_playbook(stand_in: StandIn, profile: dict[st
     assert (result.get("failed", False), result["verdict"]) == (False, "fail")
 
 
+def test_a_pass_is_recorded_and_a_baseline_is_used(stand_in: StandIn, profile: dict[str, Any]) -> None:
+    arguments = {"url": stand_in.url, "model_profile": profile, "deadline": 30}
+    hardware = {"gpu": "x", "count": 2}
+    one, other = (
+        run_process(
+            {**arguments, "record": True, "record_beside": beside, "revision": "r1", "hardware": hardware}
+        )
+        for beside in (0, 1)
+    )
+    assert (one["verdict"], one["refused"]) == ("pass", "")
+    assert one["report"]["target"]["profile"] == "full"
+    passes = [read_pass(result["recorded"], "recorded") for result in (one, other)]
+    baseline = to_document(merge(passes))
+    used = {**arguments, "profile": "full", "revision": "r1"}
+    assert run_process({**used, "baseline": baseline})["report"]["baseline"]["path"].startswith("tiny-qwen3-")
+    stale = run_process({**used, "revision": "r2", "baseline": baseline})
+    assert stale["failed"]
+    assert "revision is r2, the baseline's r1" in stale["msg"]
+    chosen = {"path": "catalog/baselines/x.json", "document": baseline}
+    result = run_process({**used, "baselines": [chosen]})
+    assert (result["verdict"], result["report"]["baseline"]["path"]) == ("pass", chosen["path"])
+    other_one = run_process({**used, "revision": "r2", "baselines": [chosen]})
+    assert (other_one["verdict"], other_one["report"]["baseline"]) == ("pass", None)
+
+
+def test_a_run_that_fails_records_nothing(stand_in: StandIn, profile: dict[str, Any]) -> None:
+    stand_in.chat["answer"] = json_reply(completion("KO"))
+    result = run_process(
+        {"url": stand_in.url, "model_profile": profile, "record": True, "fail_on_verdict": False}
+    )
+    assert (result["verdict"], result["recorded"]) == ("fail", {})
+    assert result["refused"].startswith("only a run that passed is recorded")
+
+
 def test_check_mode_sends_nothing(stand_in: StandIn, tmp_path: Path) -> None:
     progress_file = tmp_path / "progress.json"
     result = run_process({"url": stand_in.url, "progress_file": str(progress_file)}, check=True)
@@ -125,9 +166,17 @@ def test_check_mode_sends_nothing(stand_in: StandIn, tmp_path: Path) -> None:
         ({"url": "node:30000"}, "url: must be http://"),
         ({"model_profile": {"gate": {}}}, "model profile: gate.thinking is missing"),
         ({"api_key_file": "/does/not/exist"}, "No such file"),
+        ({"baseline": {"schema_version": 7}}, "baseline baseline: schema_version must be 1, not 7"),
+        ({"baselines": [{"path": "x"}]}, "baselines[0] must have just path and document"),
+        ({"baselines": [{"path": "x.json", "document": {}}]}, "baseline x.json: schema_version"),
+        ({"record": True, "record_beside": -1}, "record_beside must not be below 0"),
+        ({"hardware": {"gpu": "x", "count": 0}}, "hardware.count must be a whole number"),
         ({"progress_file": "/dev/null/progress"}, "progress_file /dev/null/progress: File exists"),
     ],
-    ids=["url", "profile", "key-file", "progress-file"],
+    ids=[
+        *("url", "profile", "key-file", "baseline", "half-baseline", "empty-baseline", "beside", "hardware"),
+        "progress-file",
+    ],
 )
 def test_wrong_parameters_fail_before_anything_is_sent(
     stand_in: StandIn, arguments: dict[str, Any], message: str

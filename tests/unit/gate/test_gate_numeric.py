@@ -13,7 +13,7 @@ import yaml
 from jsonschema import Draft202012Validator
 from llm_gate import model_profile as model_profile_module
 from llm_gate.errors import UsageError
-from llm_gate.gate import make_settings, plan_lines, run_gate
+from llm_gate.gate import make_settings, run_gate
 from llm_gate.model_profile import read_model_profile
 from llm_gate.neutral import filler
 from llm_gate.probe_data import Bars, KvScales, read_question
@@ -458,26 +458,6 @@ def test_the_reports_show_every_probe(stand_in: StandIn, profile: dict[str, Any]
 
 
 # The plan.
-
-
-def test_the_plan_of_a_big_model_up_to_32k_positions() -> None:
-    gate_section = {
-        **deepcopy(model_profile_module.GATE),
-        "anchors": [{"name": "speech", "text": "Four score and seven years ago"}],
-        "copy": {"lengths": [8192, 16384, 32768]},
-        "bars": {"regret_large_share": 0.02},
-        "speed": {"prefill": 4000, "decode": 80},
-    }
-    document = {"served_name": "Qwen3.5-397B", "gate": gate_section}
-    lines = plan_lines(make_settings(url="http://node:30000", model_profile=document, profile="full"))
-    budgets = [line for line in lines if "prompt tokens" in line]
-    assert [line.split(":")[0].strip() for line in budgets[:-1]] == list(PROFILES["full"])
-    assert (
-        "long_copy: at most 6 requests, 57344 prompt tokens and 6 completion tokens, about 14 s" in budgets[7]
-    )
-    prompt_tokens, seconds = int(budgets[-1].split()[4]), int(budgets[-1].split()[-2])
-    assert 180_000 < prompt_tokens < 220_000
-    assert 60 < seconds < 180
 
 
 # Reading the profile.

@@ -91,8 +91,8 @@ def test_the_plan_is_kept_to(stand_in: StandIn, profile: dict[str, Any]) -> None
     for probe in document["probes"][1:]:
         (line,) = [line for line in lines if line.startswith(f"  {probe['id']}:")]
         requests, _prompt, completion, _seconds = map(int, re.findall(r"\d+", line))
-        # All of them but a second look at a lump; and one look at the end whether the server lives.
-        assert requests - 1 <= probe["requests"] - 1 <= requests
+        # All of them but four second looks at what may be chance; and one look whether the server lives.
+        assert requests - 4 <= probe["requests"] - 1 <= requests
         assert 0 < probe["tokens"]["completion"] <= completion
     asked = [request.body for request in stand_in.requests if request.method == "POST"]
     assert {body.get("temperature", 0) for body in asked} == {0}
@@ -101,8 +101,8 @@ def test_the_plan_is_kept_to(stand_in: StandIn, profile: dict[str, Any]) -> None
 def test_a_model_without_these_features_is_asked_nothing_of_them(
     stand_in: StandIn, profile: dict[str, Any]
 ) -> None:
-    off = dict.fromkeys(("tools", "schema", "stream", "stop", "limit", "completion", "answers"))
-    profile["gate"]["protocol"] = {**off, "conversations": []}
+    off = dict.fromkeys(("tools", "stream", "stop", "limit", "completion", "answers"))
+    profile["gate"]["protocol"] = {**off, "schemas": [], "conversations": []}
     profile["gate"]["thinking"] = None
     document = gate(stand_in, profile)
     assert document["verdict"] == "pass"
@@ -111,6 +111,7 @@ def test_a_model_without_these_features_is_asked_nothing_of_them(
         "schema not tested: the model profile says that there is no structured output; "
         "stream not tested: the model profile has no question for it; "
         "answers not tested: the model profile switches it off; "
+        "mixed not tested: the model profile says that there is no structured output; "
         "stop not tested: the model profile has no question for it; "
         "limit not tested: the model profile has no question for it; "
         "roles not tested: the model profile has no conversations; "
@@ -341,12 +342,15 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any], Spoken], None], Found]] = {
         {("roles", "fail", "answer")},
     ),
     "a-word-swapped": (
-        when(lambda body: is_streamed(body) and "Japan" in str(body.get("messages")), content="Kyoto"),
+        when(
+            lambda body: is_streamed(body) and "capital of Japan" in str(body.get("messages")),
+            content="Kyoto",
+        ),
         {("answers", "fail", "answer")},
     ),
     "correct-start-then-junk": (
         when(
-            lambda body: is_streamed(body) and "Japan" in str(body.get("messages")),
+            lambda body: is_streamed(body) and "capital of Japan" in str(body.get("messages")),
             content="Tokyo" + " a" * 60,
         ),
         {("answers", "fail", "loop")},
@@ -395,7 +399,10 @@ def test_a_server_without_raw_completions_is_not_blamed(stand_in: StandIn, profi
 
 def test_a_hang_is_an_error_of_its_check(stand_in: StandIn, profile: dict[str, Any]) -> None:
     profile["gate"]["request_timeout_s"] = 0.5
-    profile["gate"]["protocol"] = dict.fromkeys(("tools", "schema", "stream", "stop", "limit", "answers"))
+    profile["gate"]["protocol"] = {
+        **dict.fromkeys(("tools", "stream", "stop", "limit", "answers")),
+        "schemas": [],
+    }
     stand_in.pages["/v1/completions"] = replies.headers_then_silence
     document = gate(stand_in, profile)
     assert bad(document, "protocol") == {("completion", "error", "timeout")}
@@ -405,7 +412,8 @@ def test_an_exact_answer_is_wanted_where_the_profile_says_so(
     stand_in: StandIn, profile: dict[str, Any]
 ) -> None:
     stand_in.spoil = when(
-        lambda body: is_streamed(body) and "Japan" in str(body.get("messages")), content="It is Tokyo."
+        lambda body: is_streamed(body) and "capital of Japan" in str(body.get("messages")),
+        content="It is Tokyo.",
     )
     assert bad(gate(stand_in, profile), "protocol") == set()
     profile["gate"]["protocol"] = {"answers": {"exact": True}}
@@ -416,8 +424,53 @@ def test_the_same_fault_is_told_once_with_its_number(stand_in: StandIn, profile:
     stand_in.spoil = when(lambda body: "response_format" in body, content="no")
     document = gate(stand_in, profile)
     (entry,) = [entry for entry in document["probes"][2]["evidence"] if entry["check"] == "schema"]
-    assert entry["text"].endswith("'no' (2 times in 2 replies)")
-    assert document["probes"][2]["measured"]["schema"] == {"replies": 2, "sound": 0}
+    assert entry["text"].endswith("'no' (4 times in 4 replies)")
+    assert document["probes"][2]["measured"]["schema"] == {"replies": 4, "sound": 0}
+
+
+def test_a_grammar_that_reaches_other_requests_is_found(stand_in: StandIn, profile: dict[str, Any]) -> None:
+    shaped: list[bool] = []
+
+    def leak(body: dict[str, Any], spoken: Spoken) -> None:
+        if "response_format" in body:
+            shaped.append(True)
+        elif len(shaped) > 4 and spoken.content == "Tokyo":
+            spoken.content = 'T":"":"":"'
+
+    stand_in.spoil = leak
+    assert bad(gate(stand_in, profile), "protocol") == {("mixed", "fail", "mixed")}
+    shaped.clear()
+    profile["gate"]["protocol"] = {"mixed": False}
+    document = gate(stand_in, profile)
+    assert document["verdict"] == "pass"
+    assert reason(document, "protocol") == "mixed not tested: the model profile switches it off"
+
+
+def test_side_by_side_means_nothing_where_apart_is_wrong(stand_in: StandIn, profile: dict[str, Any]) -> None:
+    stand_in.spoil = when(lambda body: "response_format" in body, content="no")
+    document = gate(stand_in, profile)
+    assert reason(document, "protocol") == (
+        "mixed not tested: side by side means nothing while schema did not pass"
+    )
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"), [(1, ("warn", "lost-call")), (99, ("fail", "tool-arguments"))]
+)
+def test_one_stream_that_loses_a_call_is_asked_again(
+    stand_in: StandIn, profile: dict[str, Any], times: int, expected: tuple[str, str]
+) -> None:
+    seen: list[bool] = []
+
+    def lose(body: dict[str, Any], spoken: Spoken) -> None:
+        if asks_for_tools(body) and is_streamed(body) and spoken.reasoning and len(seen) < times:
+            seen.append(True)
+            spoken.calls = calls("")
+
+    stand_in.spoil = lose
+    document = gate(stand_in, profile)
+    assert bad(document, "protocol") == {("tools", *expected)}
+    assert len(seen) == min(times, 4)
 
 
 # --- the template ---------------------------------------------------------------------------------
@@ -472,7 +525,6 @@ def test_a_dropped_system_prompt_shows_in_the_counts(stand_in: StandIn, profile:
     stand_in.spoil = drop
     known = gate(stand_in, {"gate": {**profile["gate"], "template": GOLDEN}})
     assert ("chats", "fail", "prompt-tokens") in bad(known, "template")
-    assert "protocol" not in {probe["id"] for probe in known["probes"]}
     # Without golden chats the relations still show it.
     document = gate(stand_in, profile)
     assert bad(document, "template") == {("relations", "fail", "prompt-relations")}
@@ -498,6 +550,18 @@ def test_without_a_tokenizer_page_the_rest_is_tested(stand_in: StandIn, profile:
 def test_a_reply_without_counts_cannot_be_judged(stand_in: StandIn, profile: dict[str, Any]) -> None:
     stand_in.spoil = when(lambda body: body["max_tokens"] == 1, usage=False)
     assert bad(gate(stand_in, profile), "template") == {("relations", "error", "no-usage")}
+
+
+def test_a_refused_role_of_a_golden_chat_is_not_blamed_here(
+    stand_in: StandIn, profile: dict[str, Any]
+) -> None:
+    chat = {"name": "developer", "messages": [{"role": "developer", "content": "Be brief."}]}
+    golden(stand_in, profile)["chats"].append({**chat, "prompt_tokens": 9})
+    stand_in.spoil = FAULTS["developer-refused"][0]
+    document = gate(stand_in, profile)
+    assert bad(document, "template") == set()
+    assert reason(document, "template") == "developer not tested: the server refuses the role developer"
+    assert document["verdict"] == "warn"
 
 
 COUNTS = {"question": 20, "again": 20, "longer": 150, "system": 160, "turns": 300}
@@ -559,16 +623,16 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "ids": ({"template": {"tokenize": [{"text": "a", "ids": [-1]}]}}, "must be a token id, not -1"),
     "keyword": (
-        {"protocol": {"schema": {"prompt": "x", "schema": {"type": "string", "pattern": "a"}}}},
-        "unknown key gate.protocol.schema.schema.pattern",
+        {"protocol": {"schemas": [{"prompt": "x", "schema": {"type": "string", "pattern": "a"}}]}},
+        r"unknown key gate.protocol.schemas\[0\].schema.pattern",
     ),
     "type": (
-        {"protocol": {"schema": {"prompt": "x", "schema": {"type": "text"}}}},
-        "gate.protocol.schema.schema.type must be one of object, array",
+        {"protocol": {"schemas": [{"prompt": "x", "schema": {"type": "text"}}]}},
+        r"gate.protocol.schemas\[0\].schema.type must be one of object, array",
     ),
     "expect-breaks-the-schema": (
-        {"protocol": {"schema": {"prompt": "x", "schema": {"type": "integer"}, "expect": "1"}}},
-        r"schema.expect does not keep to gate.protocol.schema.schema: it is \"1\", not of type integer",
+        {"protocol": {"schemas": [{"prompt": "x", "schema": {"type": "integer"}, "expect": "1"}]}},
+        r"expect does not keep to gate.protocol.schemas\[0\].schema: it is \"1\", not of type integer",
     ),
     "call-of-no-tool": (
         {"protocol": {"tools": {"tools": list(WEATHER.tools), "prompt": "x", "call": {"name": "y"}}}},

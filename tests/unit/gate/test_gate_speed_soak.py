@@ -74,10 +74,10 @@ def test_decode_speed_is_held_against_the_baselines(speed: float, verdict: str, 
 
 
 def test_a_collapse_with_a_second_request_is_a_warning() -> None:
-    alone = Wave(1, 100.0, None, None)
-    assert collapsed(Wave(2, 49.0, None, None), [alone], BARS) == alone
-    assert collapsed(Wave(2, 51.0, None, None), [alone], BARS) is None
-    assert judge_wave(Wave(2, 49.0, None, None), [alone], None, BARS) == (
+    alone = Wave(1, 2.0, 100.0, None, None)
+    assert collapsed(Wave(2, 2.0, 49.0, None, None), [alone], BARS) == alone
+    assert collapsed(Wave(2, 2.0, 51.0, None, None), [alone], BARS) is None
+    assert judge_wave(Wave(2, 2.0, 49.0, None, None), [alone], None, BARS) == (
         "warn",
         "ramp",
         "49.0 tokens/s at concurrency 2, 100.0 at 1: expected at least 50% of that",
@@ -85,10 +85,15 @@ def test_a_collapse_with_a_second_request_is_a_warning() -> None:
     assert judge_wave(alone, [], None, BARS)[0] == "pass"
 
 
+def test_a_wave_of_a_moment_is_not_judged() -> None:
+    alone = Wave(1, 2.0, 100.0, None, None)
+    assert judge_wave(Wave(2, 0.4, 10.0, None, None), [alone], KNOWN, BARS)[0] == "pass"
+
+
 def test_a_rung_far_below_the_baselines_is_a_warning() -> None:
-    assert judge_wave(Wave(2, 119.0, None, None), [], KNOWN, BARS)[:2] == ("warn", "ramp")
-    assert judge_wave(Wave(2, 121.0, None, None), [], KNOWN, BARS)[0] == "pass"
-    assert judge_wave(Wave(4, 1.0, None, None), [], KNOWN, BARS)[0] == "pass"
+    assert judge_wave(Wave(2, 2.0, 119.0, None, None), [], KNOWN, BARS)[:2] == ("warn", "ramp")
+    assert judge_wave(Wave(2, 2.0, 121.0, None, None), [], KNOWN, BARS)[0] == "pass"
+    assert judge_wave(Wave(4, 2.0, 1.0, None, None), [], KNOWN, BARS)[0] == "pass"
 
 
 def test_speed_is_measured_by_usage_and_not_judged_without_a_baseline(
