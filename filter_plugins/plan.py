@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import posixpath
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 SHORT = 12
-GIB = 1 << 30
+DECIDING = re.compile(
+    r"sglang$|torch$|triton$|transformers$|flashinfer|nvidia-cudnn|nvidia-nccl|(sgl|sglang)-kernel"
+)
+"""Packages whose version decides about answers: each has a line of its own in the plan."""
+MOST_NAMED = 8
+BUNDLE = 256 << 20
+LEASE = 60
+SLOWEST = 10e6
+"""Bytes a second that a transfer to a node is trusted to make: a tenth of what a 1 Gbit/s line carries. A
+slower one may lose its lease on the way; when another run has taken it, this one ends at its next step."""
 
 
 def fingerprint(value: Any) -> str:
@@ -21,11 +32,18 @@ def deployment_plan(
     stack: Mapping[str, Any],
     profile: Mapping[str, Any],
     lock: Mapping[str, Any],
+    *,
     root: str = "/opt/sglang",
+    port: int | str = 30000,
+    options: Mapping[str, Any] | None = None,
+    environment: Mapping[str, Any] | None = None,
+    base: str = "",
 ) -> dict[str, Any]:
     """What one node should run.
 
     The checkpoint's folder is named by its files' hashes, so that a re-uploaded checkpoint is another model.
+    `options` and `environment` win over those of the profile. A relative path of the checkpoint starts from
+    `base`, a folder of the controller.
     """
     files = dict(profile["checkpoint"]["files"])
     model = f"{profile['name']}-{fingerprint(files)[:SHORT]}"
@@ -38,6 +56,16 @@ def deployment_plan(
         "download_bytes": sum(wheel["size"] for wheel in lock["wheels"]),
         "model": model,
         "model_path": f"{root}/models/{model}",
+        "source": posixpath.join(base, profile["checkpoint"]["path"]),
+        "launch": {
+            "host": "127.0.0.1",
+            "port": int(port),
+            "served_model_name": profile["served_name"],
+            **profile["launch"],
+            **(options or {}),
+        },
+        "environment": {**profile.get("environment", {}), **(environment or {})},
+        "url": f"http://127.0.0.1:{port}",
     }
 
 
@@ -63,10 +91,22 @@ def release_id(
 
 
 def wheel_bundles(
-    plan: Mapping[str, Any], missing: Sequence[str], limit: int = 256 << 20
+    plan: Mapping[str, Any], missing: Sequence[str], limit: int = BUNDLE
 ) -> list[dict[str, Any]]:
-    """Group the missing wheels into bundles of about `limit` bytes, sent one by one: {files, bytes, note}."""
+    """The missing wheels as `file_bundles`."""
     sizes = {wheel["file"]: wheel["size"] for wheel in plan["lock"]["wheels"]}
+    return file_bundles(missing, sizes, "wheels", limit)
+
+
+def lease_seconds(size: float) -> int:
+    """Seconds that a step which moves `size` bytes may take before its lease ends."""
+    return LEASE + int(size / SLOWEST)
+
+
+def file_bundles(
+    missing: Sequence[str], sizes: Mapping[str, int], what: str = "files", limit: int = BUNDLE
+) -> list[dict[str, Any]]:
+    """Group files into bundles of about `limit` bytes, sent one by one: {files, bytes, note}."""
     bundles: list[dict[str, Any]] = []
     for name in sorted(missing, key=lambda file: -sizes.get(file, 0)):
         size = sizes.get(name, 0)
@@ -76,25 +116,158 @@ def wheel_bundles(
         bundles[-1]["bytes"] += size
     for number, bundle in enumerate(bundles, 1):
         bundle["note"] = (
-            f"bundle {number} of {len(bundles)}, {len(bundle['files'])} wheels, "
+            f"bundle {number} of {len(bundles)}, {len(bundle['files'])} {what}, "
             f"{bundle['bytes'] / (1 << 20):.0f} MiB"
         )
     return bundles
 
 
-def plan_lines(plan: Mapping[str, Any], manifest: Mapping[str, Any] | None) -> list[str]:
-    """The plan for an operator, a sentence a line; `manifest` is the current release's, or None."""
-    manifest = manifest or {}
-    wheels = f"{len(plan['lock']['wheels'])} wheels, {plan['download_bytes'] / GIB:.2f} GiB"
-    rows = (
-        ("stack", manifest.get("stack"), plan["stack"]["name"]),
-        ("wheels", manifest.get("lock_id", "")[:SHORT], plan["lock_id"][:SHORT]),
-        ("model", manifest.get("model"), plan["model"]),
-    )
-    lines = []
-    for what, now, then in rows:
-        detail = f" ({wheels})" if what == "wheels" and now != then else ""
-        lines.append(f"{what}: stays {then}" if now == then else f"{what}: {now or 'none'} -> {then}{detail}")
+def transfer(
+    plan: Mapping[str, Any],
+    lacking: Mapping[str, Sequence[str]],
+    checkpoint: Sequence[Mapping[str, Any]],
+    releases: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """What a deployment has to move.
+
+    `lacking` names the missing files: `house` (wheels that the controller lacks), `node` (wheels) and `model`
+    (the checkpoint's). `checkpoint` lists the files at its source {path, size in bytes}, `releases` those of
+    the node. Returns {download, wheels, model}, each {files, bytes}, `model` with `sizes` (file to bytes);
+    and `environment`: whether the node has an environment from this lock already. A file whose size is not
+    known counts no bytes.
+    """
+    wheels = {wheel["file"]: wheel["size"] for wheel in plan["lock"]["wheels"]}
+    base = len(plan["source"]) + 1
+    weights = {str(file["path"])[base:]: file["size"] for file in checkpoint}
+
+    def amount(names: Sequence[str], sizes: Mapping[str, int]) -> dict[str, int]:
+        return {"files": len(names), "bytes": sum(sizes.get(name, 0) for name in names)}
+
+    return {
+        "download": amount(lacking["house"], wheels),
+        "wheels": amount(lacking["node"], wheels),
+        "model": amount(lacking["model"], weights)
+        | {"sizes": {name: weights.get(name, 0) for name in lacking["model"]}},
+        "environment": any(release["lock_id"] == plan["lock_id"] for release in releases),
+    }
+
+
+def human(size: float) -> str:
+    """A number of bytes for people, in binary units."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.2f} GiB"
+
+
+def project_name(name: str) -> str:
+    """A package's normalised name (https://packaging.python.org/en/latest/specifications/name-normalization)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def by_option(arguments: Sequence[str]) -> dict[str, str]:
+    """An argument list as option to its values; a bare flag is `on`."""
+    options: dict[str, list[str]] = {}
+    last = ""
+    for word in arguments:
+        if word.startswith("--"):
+            last = word
+            options[last] = []
+        else:
+            options.setdefault(last, []).append(word)
+    return {option: " ".join(values) or "on" for option, values in options.items()}
+
+
+def changes(now: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, str]:
+    """Key to `old -> new` for what differs; `none` stands for what is not there."""
+    return {
+        key: f"{now.get(key, 'none')} -> {then.get(key, 'none')}"
+        for key in dict.fromkeys([*then, *now])
+        if now.get(key) != then.get(key)
+    }
+
+
+def package_lines(now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:
+    """The changed packages: those that decide about answers one by one, the others on one line."""
+    differing = changes(now, then)
+    lines = [f"{name}: {change}" for name, change in differing.items() if DECIDING.match(name)]
+    others = [f"{name} {change}" for name, change in differing.items() if not DECIDING.match(name)]
+    if not now:
+        lines.append(f"other packages: {len(others)}")
+    elif others:
+        more = f" and {len(others) - MOST_NAMED} more, see --diff" if len(others) > MOST_NAMED else ""
+        lines.append(f"other packages: {len(others)} change: {', '.join(others[:MOST_NAMED])}{more}")
+    return lines
+
+
+def kernel_line(plan: Mapping[str, Any], manifest: Mapping[str, Any]) -> list[str]:
+    """What is known of a kernel wheel that the builder makes: its bytes are compared once it is made."""
+    source = plan["stack"].get("kernel", {}).get("stand_in")
+    if not source:
+        return []
+    now = (manifest.get("kernel") or {}).get("file", "none")
+    return [f"kernel: {now} -> built from {source}; a wheel with other bytes makes another environment"]
+
+
+def plan_lines(
+    plan: Mapping[str, Any],
+    arguments: Sequence[str],
+    facts: Mapping[str, Any],
+) -> list[str]:
+    """The plan for an operator, a sentence a line.
+
+    `arguments` are the launch arguments that the plan leads to, `facts` those of `release_switch`. `plan` has
+    the key `transfer`.
+    """
+    manifest = facts["manifest"] or {}
+    packages = {
+        project_name(wheel["name"]): wheel["version"]
+        for wheel in plan["lock"]["wheels"]
+        if wheel["name"] != "uv"  # it installs, and stays out of the environment
+    }
+    before = {
+        project_name(name): version
+        for name, version in manifest.get("parts", {}).get("venv", {}).get("packages", {}).items()
+    }
+    kernel = (manifest.get("kernel") or {}).get("file", "").partition("-")[0]
+    before.pop(project_name(kernel), None)
+    launch = changes(by_option(manifest.get("launch", [])), by_option(arguments))
+    variables = changes(manifest.get("environment", {}), plan["environment"])
+    lines = [
+        f"{what}: {manifest.get(what) or 'none'} -> {then}"
+        for what, then in (("stack", plan["stack"]["name"]), ("model", plan["model"]))
+        if manifest.get(what) != then
+    ]
+    lines += package_lines(before, packages)
+    if not lines and manifest.get("lock_id") != plan["lock_id"]:
+        lines.append(f"wheels: the same versions with other bytes, lock {plan['lock_id'][:SHORT]}")
+    lines += [f"launch option {option}: {change}" for option, change in launch.items()]
+    lines += [f"environment variable {name}: {change}" for name, change in variables.items()]
+    if not lines:
+        return same_lines(plan, facts)
+    moved = plan["transfer"]
+    return [
+        *lines,
+        *kernel_line(plan, manifest),
+        f"to download: {moved['download']['files']} wheels, {human(moved['download']['bytes'])}",
+        f"to copy to the node: {moved['wheels']['files']} wheels, {human(moved['wheels']['bytes'])}; "
+        f"{moved['model']['files']} files of the model, {human(moved['model']['bytes'])}",
+        "restart: sglang.service, then the gate; the node does not serve in between"
+        if facts["current"]
+        else "start: sglang.service, then the gate",
+    ]
+
+
+def same_lines(plan: Mapping[str, Any], facts: Mapping[str, Any]) -> list[str]:
+    """The plan where the node already has what it names."""
+    lines = [f"nothing changes: release {facts['current']} is what the plan names"]
+    if plan["stack"].get("kernel", {}).get("stand_in"):
+        lines[0] += ", unless the kernel's wheel comes out different"
+    if not facts["proved"]:
+        lines.append("it has not passed its gate: it is put on trial again")
+    elif facts["running"] != facts["current"]:
+        lines.append(f"start: sglang.service, which runs {facts['running'] or 'nothing'}")
     return lines
 
 
@@ -108,5 +281,8 @@ class FilterModule:
             "venv_id": venv_id,
             "release_id": release_id,
             "wheel_bundles": wheel_bundles,
+            "file_bundles": file_bundles,
+            "lease_seconds": lease_seconds,
+            "transfer": transfer,
             "plan_lines": plan_lines,
         }

@@ -19,6 +19,16 @@ SUPPORTED = {"debian": ("12", "13"), "ubuntu": ("24.04",)}
 CORE = SpecifierSet(">=2.19,<2.22", prereleases=True)
 OLDEST_PYTHON = (3, 11)
 SPEC_KEYS = ("type", "elements", "choices", "options")
+# What a run sets itself. A variable of the command line would win over it: a verdict could be made up.
+INTERNAL = (
+    *("run_id", "run_holder", "plan", "lease_held", "preflight_findings", "progress_result"),
+    *("release_venv", "wheelhouse_folder", "wheelhouse_kernel"),
+    *("sglang_server_release", "sglang_server_touched", "sglang_server_reverted", "sglang_server_verdict"),
+    *("sglang_server_stopped_at", "sglang_server_ready_at"),
+    *("gate_release", "gate_report", "gate_folder", "gate_recorded"),
+    *("baseline_state", "baseline_passes", "baseline_stored"),
+)
+INTERNAL_PREFIXES = ("__", "trial_")
 CLOSE = 0.84  # similarity from which a variable outside our prefixes counts as a misspelling of one of ours
 
 
@@ -107,6 +117,15 @@ def unknown_variables(
     return problems
 
 
+def internal_variables(names: Sequence[str]) -> list[str]:
+    """Variables among `names` that only a run itself may set; asked before the run has set any."""
+    return [
+        f"variable {name!r} is set by the run itself: take it out of the command line and the inventory"
+        for name in sorted(names)
+        if name in INTERNAL or name.startswith(INTERNAL_PREFIXES)
+    ]
+
+
 def wrong_values(values: Mapping[str, Any], specs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Values that do not fit the type or the choices of their variable."""
     known = known_variables(specs)
@@ -137,6 +156,7 @@ class FilterModule:
             "tag_problems": tag_problems,
             "known_variables": known_variables,
             "unknown_variables": unknown_variables,
+            "internal_variables": internal_variables,
             "wrong_values": wrong_values,
             "node_problems": node_problems,
         }

@@ -69,6 +69,16 @@ start_id:
   description: systemd's identifier of this run of the unit; another one means that it was started again.
   type: str
   returned: always
+clock:
+  description:
+    - Seconds of the clock that systemd's monotonic timestamps are of, at the last look. With RV(stopped_at)
+      it tells how long the unit has not served.
+  type: float
+  returned: always
+stopped_at:
+  description: When the unit last left the active state, on the same clock; null when it never did.
+  type: float
+  returned: always
 log:
   description: The last lines that the unit logged.
   type: list
@@ -97,6 +107,7 @@ PROPERTIES = (
     "NRestarts",
     "ExecMainStatus",
     "ExecMainStartTimestampMonotonic",
+    "ActiveExitTimestampMonotonic",
     "InvocationID",
 )
 
@@ -113,6 +124,11 @@ ARGUMENTS = {
 def properties(text: str) -> dict[str, str]:
     """The output of C(systemctl show) as a mapping."""
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+def seconds_of(timestamp: str | None) -> float | None:
+    """A monotonic timestamp of systemd (microseconds, 0 for never) in seconds."""
+    return int(timestamp) / 1e6 if timestamp and int(timestamp) else None
 
 
 def serves(url: str, unit: str) -> bool:
@@ -187,6 +203,8 @@ def main() -> None:
         note=describe(phase, unit, state, seconds, log),
         log=log,
         start_id=state.get("InvocationID"),
+        clock=round(time.monotonic(), 3),
+        stopped_at=seconds_of(state.get("ActiveExitTimestampMonotonic")),
     )
 
 

@@ -27,6 +27,9 @@ options:
     description: Fail when a file is missing or differs, instead of listing it.
     type: bool
     default: false
+  progress_file:
+    description: Where to write progress.
+    type: path
 attributes:
   check_mode:
     support: full
@@ -62,12 +65,14 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.durable import sync_folder
 from ansible.module_utils.hashed_files import unverified
+from ansible.module_utils.progress import Progress
 
 ARGUMENTS = {
     "path": {"type": "path", "required": True},
     "files": {"type": "dict", "required": True},
     "seal_as": {"type": "path"},
     "complete": {"type": "bool", "default": False},
+    "progress_file": {"type": "path"},
 }
 
 
@@ -76,6 +81,11 @@ def main() -> None:
     folder, files = Path(module.params["path"]), module.params["files"]
     final = Path(module.params["seal_as"]) if module.params["seal_as"] else None
     remember = not module.check_mode
+    progress = Progress(None if module.check_mode else module.params["progress_file"])
+
+    def watch(number: int, name: str) -> None:
+        progress.say(number, len(files), f"file {number + 1} of {len(files)}: hashing {name}")
+
     if final and final.is_dir():
         wrong = unverified(final, files, remember)
         if wrong:
@@ -85,7 +95,7 @@ def main() -> None:
                 f"remove {final} and run again"
             )
         module.exit_json(changed=False, missing=[], reasons={})
-    wrong = unverified(folder, files, remember)
+    wrong = unverified(folder, files, remember, watch)
     if wrong and module.params["complete"]:
         name, reason = min(wrong.items())
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""

@@ -32,13 +32,18 @@ options:
         (V(smokestack.json) in each link's target) are added under V(parts).
     type: dict
     required: true
+  wheels:
+    description: File names of the environment's wheels; only the diff shows them.
+    type: list
+    elements: str
+    default: []
 attributes:
   check_mode:
     support: full
     description: Says whether the release would be made.
   diff_mode:
     support: full
-    description: Shows the files.
+    description: Shows the files and the packages beside those of the release that is current.
 author: Smokestack
 """
 
@@ -74,6 +79,7 @@ ARGUMENTS = {
     "files": {"type": "dict", "required": True},
     "links": {"type": "dict", "required": True},
     "manifest": {"type": "dict", "required": True},
+    "wheels": {"type": "list", "elements": "str", "default": []},
 }
 
 
@@ -100,22 +106,48 @@ def seal(wanted: dict, final: Path) -> None:
     sync_folder(final.parent)
 
 
+def packages_of(wheels: list[str]) -> dict[str, str]:
+    """Distribution name to version, from wheels' file names; uv, which only installs, is not among them."""
+    pairs = (wheel.split("-")[:2] for wheel in wheels)
+    return {name: version for name, version in pairs if name != "uv"}
+
+
+def described(files: dict[str, str], packages: dict[str, str]) -> str:
+    """The text of a release for a diff."""
+    text = "".join(f"# {name}\n{content}" for name, content in sorted(files.items()))
+    return text + "".join(f"{name}=={packages[name]}\n" for name in sorted(packages))
+
+
+def current_text(current: Path, names: list[str]) -> str:
+    """The release that is current, as `described`; empty where there is none."""
+    manifest = read_json(current / "manifest.json")
+    if manifest is None:
+        return ""
+    files = {name: (current / name).read_text() for name in names if (current / name).is_file()}
+    return described(files, manifest.get("parts", {}).get("venv", {}).get("packages", {}))
+
+
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    final = Path(module.params["root"]) / "releases" / module.params["release"]
+    wanted = module.params
+    root = Path(wanted["root"])
+    final = root / "releases" / wanted["release"]
     if final.is_dir():
         module.exit_json(changed=False, path=str(final))
+    diff = {
+        "before": current_text(root / "current", list(wanted["files"])),
+        "before_header": "the current release",
+        "after": described(wanted["files"], packages_of(wanted["wheels"])),
+        "after_header": str(final),
+    }
     if not module.check_mode:
         try:
-            seal(module.params, final)
+            seal(wanted, final)
         except OSError as error:
             module.fail_json(
                 msg=f"release {final.name} was not made: {error}. The node serves what it served before"
             )
-    text = "".join(f"# {name}\n{content}" for name, content in sorted(module.params["files"].items()))
-    module.exit_json(
-        changed=True, path=str(final), diff={"before": "", "after": text, "after_header": str(final)}
-    )
+    module.exit_json(changed=True, path=str(final), diff=diff)
 
 
 if __name__ == "__main__":

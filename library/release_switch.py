@@ -38,6 +38,12 @@ options:
     description: Try a release again that failed its gate.
     type: bool
     default: false
+  stopped_at:
+    description: When what served was stopped, as M(engine_start) returns it; unset where nothing was.
+    type: float
+  ready_at:
+    description: When a server answered its health route again, on the same clock; unset while none has.
+    type: float
 attributes:
   check_mode:
     support: full
@@ -60,17 +66,25 @@ release:
   description: The release that is current afterwards, null where there is none.
   type: str
   returned: always
+not_serving:
+  description:
+    - V(until_ready_s), how long the node did not answer its health route, and V(until_verdict_s), how long
+      until this module was called, which is after the gate's verdict. Null without O(stopped_at).
+    - With O(state=confirmed) it is kept in the verdict.
+  type: dict
+  returned: always
 restart:
   description: Whether the unit must be restarted to run RV(release).
   type: bool
   returned: always
 facts:
-  description: The keys current, previous, running, trial, proved, manifest and verdict, as they are
-    afterwards.
+  description: The keys current, previous, running, running_url, trial, proved, manifest and verdict, as they
+    are afterwards.
   type: dict
   returned: always
 """
 
+import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -82,8 +96,18 @@ ARGUMENTS = {
     "release": {"type": "str"},
     "verdict": {"type": "dict"},
     "retry_failed": {"type": "bool", "default": False},
+    "stopped_at": {"type": "float"},
+    "ready_at": {"type": "float"},
 }
 KEPT = ("run_id", "verdict", "summary", "finished", "probes")
+
+
+def outage(stopped_at: float | None, ready_at: float | None, now: float) -> dict[str, float | None] | None:
+    """How long a node did not serve, from the clock's readings in seconds."""
+    if stopped_at is None:
+        return None
+    until_ready = None if ready_at is None else round(ready_at - stopped_at, 1)
+    return {"until_ready_s": until_ready, "until_verdict_s": round(now - stopped_at, 1)}
 
 
 def main() -> None:
@@ -99,6 +123,9 @@ def main() -> None:
     wanted = module.params
     store = Store(Path(wanted["root"]), dry=module.check_mode)
     verdict = {key: value for key, value in (wanted["verdict"] or {}).items() if key in KEPT}
+    not_serving = outage(wanted["stopped_at"], wanted["ready_at"], time.monotonic())
+    if not_serving and wanted["state"] == "confirmed":
+        verdict["not_serving"] = not_serving
     before = store.facts()
     try:
         if wanted["state"] == "trial":
@@ -113,10 +140,13 @@ def main() -> None:
             done = Switch(changed=False, release=current, previous=store.previous, restart=restart)
     except ReleaseError as error:
         module.fail_json(msg=str(error))
+    except OSError as error:
+        module.fail_json(msg=f"the state of the releases was not written: {error}")
     module.exit_json(
         changed=done.changed,
         release=done.release,
         restart=done.restart,
+        not_serving=not_serving,
         facts=store.facts(),
         diff={
             "before": f"current: {before['current']}\nprevious: {before['previous']}\n",

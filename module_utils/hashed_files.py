@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from .durable import read_json, write_json
@@ -21,17 +21,22 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def unverified(folder: Path, wanted: Mapping[str, str], remember: bool = True) -> dict[str, str]:
+def unverified(
+    folder: Path,
+    wanted: Mapping[str, str],
+    remember: bool = True,
+    watch: Callable[[int, str], None] = lambda _number, _name: None,
+) -> dict[str, str]:
     """Say which of the wanted files (name -> SHA-256) are not there as wanted.
 
     Returns name -> reason, empty when all is well. A file that was hashed before is not read again while its
     size and modification time (ns) stay the same; the memory is `INDEX` in the folder, written only when
-    `remember` is true.
+    `remember` is true. `watch` is called with the number and the name of each file before it is read.
     """
     known = read_json(folder / INDEX) or {}
     fresh: dict[str, list[object]] = {}
     wrong: dict[str, str] = {}
-    for name, sha256 in wanted.items():
+    for number, (name, sha256) in enumerate(wanted.items()):
         path = folder / name
         if not path.is_file():
             wrong[name] = "missing"
@@ -39,6 +44,7 @@ def unverified(folder: Path, wanted: Mapping[str, str], remember: bool = True) -
         stat = path.stat()
         entry = known.get(name)
         if not (isinstance(entry, list) and entry[:2] == [stat.st_size, stat.st_mtime_ns]):
+            watch(number, name)
             entry = [stat.st_size, stat.st_mtime_ns, sha256_of(path)]
         fresh[name] = entry
         if entry[2] != sha256:

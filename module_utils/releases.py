@@ -1,7 +1,7 @@
 """The releases on a node: which there are, which one is current, and the one switch between them.
 
     ROOT/releases/<id>/   manifest.json, sglang.conf, venv -> ..., model -> ..., then verdict.json and
-    `proved`
+    `proved`; `pinned` where an operator wants it kept
     ROOT/current          the release that the unit runs
     ROOT/previous         the release that a rollback goes back to
     ROOT/trial.json       the journal of a switch whose gate has not spoken yet
@@ -22,10 +22,17 @@ from .durable import read_json, remove, switch_link, write_json, write_text
 PASSING = ("pass", "warn")
 RUN_FOLDER = Path("/run/smokestack")
 RUNNING_LINK = Path("/run/sglang/release")
+PINNED = "pinned"
 
 
 class ReleaseError(Exception):
     """A switch that must not happen; the message says what was found and what to do."""
+
+
+def unknown_release(release: str, known: list[str]) -> str:
+    """The refusal of a name that no release has."""
+    there = ", ".join(known) or "none"
+    return f"there is no release {release!r} on this node; there is: {there}"
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,18 @@ class Switch:
     """The release that a rollback goes back to afterwards."""
     restart: bool
     """Whether the unit runs something other than `release`."""
+
+
+def surplus(releases: list[dict[str, Any]], keep: int) -> list[str]:
+    """The releases that a node no longer keeps, the oldest first.
+
+    `releases` are {name, made, safe}. The safe ones stay whatever `keep` says; of the others the newest stay
+    until there are `keep` in all.
+    """
+    newest = sorted(releases, key=lambda release: (release["made"] or "", release["name"]), reverse=True)
+    room = keep - sum(release["safe"] for release in releases)
+    others = [release["name"] for release in newest if not release["safe"]]
+    return others[max(room, 0) :][::-1]
 
 
 class Store:
@@ -105,12 +124,68 @@ class Store:
         document: dict[str, Any] | None = read_json(self._journal)
         return document
 
+    def names(self) -> list[str]:
+        """Every release that is there whole, by name."""
+        found = self._releases.iterdir() if self._releases.is_dir() else ()
+        return sorted(
+            path.name
+            for path in found
+            if not path.name.startswith(".") and (path / "manifest.json").is_file()
+        )
+
+    def pinned(self, release: str) -> bool:
+        return (self.folder(release) / PINNED).exists()
+
+    def pin(self, release: str, wanted: bool) -> bool:
+        """Keep a release whatever retention says, or no longer. Returns whether that changed something."""
+        if release not in self.names():
+            raise ReleaseError(unknown_release(release, self.names()))
+        if self.pinned(release) == wanted:
+            return False
+        if not self.dry:
+            if wanted:
+                write_text(self.folder(release) / PINNED, "")
+            else:
+                remove(self.folder(release) / PINNED)
+        return True
+
+    def in_use(self) -> set[str]:
+        """The releases that something names: the links, the journal of a switch, the unit's process."""
+        journal = self.journal() or {}
+        named = (self.current, self.previous, self.running(), *journal.values())
+        return {release for release in named if release is not None}
+
+    def describe(self, release: str) -> dict[str, Any]:
+        """What an operator asks about one release."""
+        manifest, verdict = self.manifest(release) or {}, self.verdict(release) or {}
+        return {
+            "name": release,
+            "made": manifest.get("made"),
+            "stack": manifest.get("stack"),
+            "profile": manifest.get("profile"),
+            "model": manifest.get("model"),
+            "lock_id": manifest.get("lock_id"),
+            "venv": manifest.get("venv"),
+            "current": release == self.current,
+            "previous": release == self.previous,
+            "trial": release == self.trial,
+            "running": release == self.running(),
+            "pinned": self.pinned(release),
+            "proved": self.proved(release),
+            "verdict": verdict.get("verdict"),
+            "summary": verdict.get("summary"),
+            "finished": verdict.get("finished"),
+            "not_serving": verdict.get("not_serving"),
+            "safe": self.pinned(release) or release in self.in_use(),
+        }
+
     def facts(self) -> dict[str, Any]:
-        current = self.current
+        current, running = self.current, self.running()
         return {
             "current": current,
             "previous": self.previous,
-            "running": self.running(),
+            "running": running,
+            "running_url": (self.manifest(running) or {}).get("url") if running else None,
             "trial": self.trial,
             "proved": self.proved(current),
             "manifest": self.manifest(current) if current else None,
@@ -163,7 +238,12 @@ class Store:
         if verdict["verdict"] not in PASSING:
             raise ReleaseError(f"cannot confirm release {release}: its verdict is {verdict['verdict']}")
         known = self.verdict(release)
-        changed = not self.proved(release) or known is None or known["verdict"] != verdict["verdict"]
+        changed = (
+            self.trial == release  # a switch is told apart from a run that found nothing to do
+            or not self.proved(release)
+            or known is None
+            or known["verdict"] != verdict["verdict"]
+        )
         previous = self.previous
         if not self.dry:
             if changed:

@@ -317,3 +317,11 @@ def test_a_file_torn_after_sealing_is_found_and_not_mended(
     assert result["failed"]
     assert result["msg"].endswith(f"never mended in place: remove {final} and run again")
     assert (final / "one").read_text() == "torn"
+
+
+def test_a_check_says_which_file_it_reads(run_module: RunModule, folder: Path, tmp_path: Path) -> None:
+    progress = tmp_path / "run/progress.json"
+    ask(run_module, folder, progress_file=str(progress), check=True)
+    assert not progress.exists()
+    ask(run_module, folder, progress_file=str(progress))
+    assert read_json(progress)["note"] == "file 2 of 2: hashing two"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import engine_start
 import pytest
 from ansible.module_utils.basic import AnsibleModule
-from engine_start import answers, describe, judge, properties
+from engine_start import answers, describe, judge, properties, seconds_of
 
 ACTIVE = {"ActiveState": "active", "NRestarts": "0", "InvocationID": "abc", "Result": "success"}
 
@@ -222,6 +223,21 @@ def test_the_log_is_of_this_start_unless_it_failed(
     host.state["ActiveState"] = "failed"
     watch()
     assert host.commands[-1][-1] == "cat"
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "seconds"), [("12500000", 12.5), ("0", None), ("", None), (None, None)]
+)
+def test_the_time_of_the_last_stop_is_in_seconds(timestamp: str | None, seconds: float | None) -> None:
+    assert seconds_of(timestamp) == seconds
+
+
+def test_a_look_says_when_it_was_on_the_clock_of_the_stop(
+    watch: Callable[..., dict[str, Any]], host: Host
+) -> None:
+    host.state["ActiveExitTimestampMonotonic"] = str(int(time.monotonic() * 1e6))
+    result = watch()
+    assert 0 <= result["clock"] - result["stopped_at"] < 60
 
 
 def test_a_unit_that_never_ran_has_no_age(watch: Callable[..., dict[str, Any]], host: Host) -> None:

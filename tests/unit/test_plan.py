@@ -6,8 +6,19 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from plan import GIB, deployment_plan, plan_lines, plan_wheels, release_id, venv_id, wheel_bundles
-from preflight import UNPACKED, needed_glibc, preflight_findings
+from plan import (
+    by_option,
+    deployment_plan,
+    human,
+    lease_seconds,
+    plan_lines,
+    plan_wheels,
+    release_id,
+    transfer,
+    venv_id,
+    wheel_bundles,
+)
+from preflight import GIB, UNPACKED, needed_glibc, preflight_findings
 
 MIB = 1 << 20
 STACK = {"name": "demo", "title": "A stack", "imports": ["torch"]}
@@ -15,6 +26,9 @@ PROFILE = {
     "name": "tiny",
     "title": "A model",
     "checkpoint": {"path": "models/tiny", "files": {"config.json": "0" * 64, "model.safetensors": "1" * 64}},
+    "served_name": "tiny",
+    "launch": {"device": "cpu", "max_running_requests": 4},
+    "environment": {"A": "1"},
     "needs": {"memory_gib": 3},
     "gate": {},
 }
@@ -25,11 +39,12 @@ LOCK = {
     "wheels": [
         {
             "name": "torch",
+            "version": "2",
             "file": "torch-2-cp311-cp311-manylinux_2_28_x86_64.whl",
             "sha256": "a" * 64,
             "size": GIB,
         },
-        {"name": "six", "file": "six-1-py3-none-any.whl", "sha256": "b" * 64, "size": MIB},
+        {"name": "six", "version": "1", "file": "six-1-py3-none-any.whl", "sha256": "b" * 64, "size": MIB},
     ],
 }
 KERNEL = {"file": "sgl_kernel-1.whl", "sha256": "c" * 64}
@@ -39,7 +54,13 @@ LAUNCH = ["--port", "30000"]
 def plan(
     stack: dict[str, Any] = STACK, profile: Any = PROFILE, lock: dict[str, Any] = LOCK
 ) -> dict[str, Any]:
-    return deployment_plan(stack, profile, lock)
+    made = deployment_plan(stack, profile, lock, base="/project")
+    lacking = {
+        "house": [],
+        "node": list(plan_wheels(made)),
+        "model": list(made["profile"]["checkpoint"]["files"]),
+    }
+    return made | {"transfer": transfer(made, lacking, [], [])}
 
 
 # --- plan ----------------------------------------------------------------------------------------
@@ -178,6 +199,10 @@ def test_a_bundles_note_counts_it() -> None:
     assert notes == ["bundle 1 of 2, 1 wheels, 2 MiB", "bundle 2 of 2, 2 wheels, 3 MiB"]
 
 
+def test_a_lease_lasts_as_long_as_a_slow_line_needs() -> None:
+    assert [lease_seconds(size) for size in (0, 5e9)] == [60, 560]
+
+
 def test_nothing_missing_makes_no_bundle() -> None:
     assert wheel_bundles(plan(), []) == []
 
@@ -185,28 +210,199 @@ def test_nothing_missing_makes_no_bundle() -> None:
 # --- the plan in words ---------------------------------------------------------------------------
 
 
+ARGUMENTS = ["--port", "30000", "--device", "cpu", "--trust-remote-code"]
+MANIFEST = {
+    "stack": "demo",
+    "lock_id": plan()["lock_id"],
+    "model": plan()["model"],
+    "kernel": KERNEL,
+    "launch": ARGUMENTS,
+    "environment": {"A": "1"},
+    "parts": {"venv": {"packages": {"torch": "2", "six": "1", "sgl_kernel": "1.whl"}}},
+}
+SERVING = {"current": "r1", "previous": None, "running": "r1", "proved": True, "manifest": MANIFEST}
+
+
+def told(made: Any = None, arguments: Any = ARGUMENTS, facts: Any = None, **manifest: Any) -> list[str]:
+    """The plan's lines for a node that serves what MANIFEST says, but for these changes."""
+    return plan_lines(made or plan(), arguments, {**SERVING, "manifest": MANIFEST | manifest} | (facts or {}))
+
+
 def test_a_fresh_node_gets_everything() -> None:
+    none = {"current": None, "previous": None, "running": None, "proved": False, "manifest": None}
     made = plan()
-    assert plan_lines(made, None) == [
+    assert told(made, facts=none) == [
         "stack: none -> demo",
-        f"wheels: none -> {made['lock_id'][:12]} (2 wheels, 1.00 GiB)",
         f"model: none -> {made['model']}",
+        "torch: none -> 2",
+        "other packages: 1",
+        "launch option --port: none -> 30000",
+        "launch option --device: none -> cpu",
+        "launch option --trust-remote-code: none -> on",
+        "environment variable A: none -> 1",
+        "to download: 0 wheels, 0 bytes",
+        "to copy to the node: 2 wheels, 1.00 GiB; 2 files of the model, 0 bytes",
+        "start: sglang.service, then the gate",
     ]
 
 
-def test_what_stays_is_said_to_stay() -> None:
-    made = plan()
-    lines = plan_lines(made, {"stack": "demo", "lock_id": made["lock_id"], "model": "tiny-old"})
-    assert lines == [
-        "stack: stays demo",
-        f"wheels: stays {made['lock_id'][:12]}",
-        f"model: tiny-old -> {made['model']}",
+def test_a_node_that_has_it_all_is_told_that_nothing_changes() -> None:
+    assert told() == ["nothing changes: release r1 is what the plan names"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "line"),
+    [
+        pytest.param(
+            {"proved": False}, "it has not passed its gate: it is put on trial again", id="unproved"
+        ),
+        pytest.param({"running": None}, "start: sglang.service, which runs nothing", id="stopped"),
+        pytest.param({"running": "r0"}, "start: sglang.service, which runs r0", id="another one runs"),
+    ],
+)
+def test_a_node_that_does_not_serve_what_it_has_is_told_so(facts: dict[str, Any], line: str) -> None:
+    assert told(facts=facts)[1:] == [line]
+
+
+@pytest.mark.parametrize(
+    ("before", "lines"),
+    [
+        pytest.param({"stack": "old"}, ["stack: old -> demo"], id="stack"),
+        pytest.param({"model": "tiny-old"}, [f"model: tiny-old -> {plan()['model']}"], id="model"),
+        pytest.param(
+            {"launch": ["--port", "30000", "--device", "cuda", "--gone", "1", "2"]},
+            [
+                "launch option --device: cuda -> cpu",
+                "launch option --trust-remote-code: none -> on",
+                "launch option --gone: 1 2 -> none",
+            ],
+            id="launch options",
+        ),
+        pytest.param(
+            {"environment": {"A": "2", "B": "3"}},
+            ["environment variable A: 2 -> 1", "environment variable B: 3 -> none"],
+            id="environment",
+        ),
+        pytest.param(
+            {"parts": {"venv": {"packages": {"torch": "1.9", "Six": "0", "flashinfer_python": "0.3"}}}},
+            [
+                "torch: 1.9 -> 2",
+                "flashinfer-python: 0.3 -> none",
+                "other packages: 1 change: six 0 -> 1",
+            ],
+            id="packages",
+        ),
+        pytest.param(
+            {"lock_id": "0" * 64},
+            [f"wheels: the same versions with other bytes, lock {plan()['lock_id'][:12]}"],
+            id="bytes",
+        ),
+    ],
+)
+def test_a_change_is_told_with_what_it_was_and_what_follows(before: dict[str, Any], lines: list[str]) -> None:
+    made = told(**before)
+    assert made[: len(lines)] == lines
+    assert [line.partition(":")[0] for line in made[len(lines) :]] == [
+        "to download",
+        "to copy to the node",
+        "restart",
+    ]
+
+
+def test_many_changed_packages_are_counted_and_a_few_of_them_named() -> None:
+    packages = {"torch": "2", "six": "1", **{f"p{number:02}": "1" for number in range(12)}}
+    line = told(parts={"venv": {"packages": packages}})[0]
+    assert line.startswith("other packages: 12 change: p00 1 -> none, p01 1 -> none")
+    assert line.endswith("p07 1 -> none and 4 more, see --diff")
+
+
+def test_a_kernel_that_is_still_to_be_built_is_not_said_to_be_the_same() -> None:
+    stand_in = plan(stack=STACK | {"kernel": {"stand_in": "packaging/x"}})
+    assert told(stand_in)[0].endswith("unless the kernel's wheel comes out different")
+    [line] = [line for line in told(stand_in, stack="old") if line.startswith("kernel:")]
+    assert line.startswith("kernel: sgl_kernel-1.whl -> built from packaging/x;")
+
+
+def test_options_of_the_inventory_win_and_the_plan_has_them_all() -> None:
+    made = deployment_plan(
+        STACK,
+        PROFILE,
+        LOCK,
+        port="30001",
+        options={"max_running_requests": 8, "x": True},
+        environment={"A": "2"},
+    )
+    assert made["launch"] == {
+        "host": "127.0.0.1",
+        "port": 30001,
+        "served_model_name": "tiny",
+        "device": "cpu",
+        "max_running_requests": 8,
+        "x": True,
+    }
+    assert made["environment"] == {"A": "2"}
+    assert made["url"] == "http://127.0.0.1:30001"
+
+
+def test_arguments_are_read_as_options() -> None:
+    assert by_option(["--a", "1", "--b", "--c", "x", "y", "--d", "-1"]) == {
+        "--a": "1",
+        "--b": "on",
+        "--c": "x y",
+        "--d": "-1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 bytes"), (1023, "1023 bytes"), (5 * MIB, "5 MiB"), (3 * GIB // 2, "1.50 GiB")]
+)
+def test_sizes_are_written_for_people(size: int, text: str) -> None:
+    assert human(size) == text
+
+
+def test_what_is_moved_is_what_is_missing() -> None:
+    made = deployment_plan(STACK, PROFILE, LOCK, base="/project")
+    torch = LOCK["wheels"][0]["file"]
+    moved = transfer(
+        made,
+        {"house": [], "node": [torch, "kernel.whl"], "model": ["config.json", "sub/other"]},
+        [
+            {"path": "/project/models/tiny/config.json", "size": 10},
+            {"path": "/project/models/tiny/sub/other", "size": 5},
+            {"path": "/project/models/tiny/unasked", "size": 1000},
+        ],
+        [{"lock_id": "another"}],
+    )
+    assert moved == {
+        "download": {"files": 0, "bytes": 0},
+        "wheels": {"files": 2, "bytes": GIB},
+        "model": {"files": 2, "bytes": 15, "sizes": {"config.json": 10, "sub/other": 5}},
+        "environment": False,
+    }
+    assert transfer(made, {"house": [], "node": [], "model": []}, [], [{"lock_id": made["lock_id"]}])[
+        "environment"
     ]
 
 
 # --- preflight -----------------------------------------------------------------------------------
 
 DISK = (GIB + MIB) * UNPACKED / GIB + 2
+
+
+def test_only_what_the_node_lacks_takes_disk() -> None:
+    made = plan()
+
+    def needed(**moved: Any) -> str:
+        text: str = preflight_findings(FACTS, made | {"transfer": made["transfer"] | moved}, 2)[0]["text"]
+        return text.partition("needs ")[2]
+
+    none = {"files": 0, "bytes": 0}
+    assert needed().startswith(f"{DISK:.1f} GiB")
+    assert needed(wheels=none).startswith("5.0 GiB")
+    assert needed(wheels=none, environment=True).startswith("2.0 GiB")
+    assert needed(wheels=none, environment=True, model={"files": 1, "bytes": 3 * GIB}).startswith("5.0 GiB")
+
+
 FACTS = {"disk_free_gib": 100.0, "memory_gib": 16.0, "glibc": "2.36", "port_holder": None}
 
 
@@ -257,7 +453,10 @@ def test_one_unfit_thing_is_one_refusal(check: str, facts: dict[str, Any], level
 @pytest.mark.parametrize(
     ("facts", "words"),
     [
-        ({"disk_free_gib": 1.0}, ["1.0 GiB free at /opt/sglang", f"{DISK:.1f} GiB"]),
+        (
+            {"disk_free_gib": 1.0},
+            ["1.0 GiB free at /opt/sglang", f"{DISK:.1f} GiB", "releases.yml -e release_prune=true"],
+        ),
         ({"memory_gib": 2.0}, ["2.0 GiB", "3 GiB"]),
         ({"glibc": "2.17"}, ["2.17", "2.28"]),
         (

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import yaml
 from refusals import (
+    INTERNAL,
     controller_problems,
+    internal_variables,
     known_variables,
     node_problems,
     run_problems,
@@ -228,3 +230,42 @@ def test_an_unsupported_controller_is_refused_by_name(
 @pytest.mark.parametrize("core", ["2.19.0", "2.20.3", "2.21.5", "2.21.0rc1"])
 def test_a_supported_controller_is_not_refused(core: str) -> None:
     assert controller_problems(core, (3, 11)) == []
+
+
+# --- variables that a run sets itself ------------------------------------------------------------
+
+
+def set_names(node: Any) -> set[str]:
+    """Names that tasks set: facts and registered results, wherever they stand."""
+    if isinstance(node, list):
+        return set().union(*map(set_names, node))
+    if not isinstance(node, dict):
+        return set()
+    names = {name for name in node.get("ansible.builtin.set_fact", {}) if name != "cacheable"}
+    if isinstance(node.get("register"), str):
+        names.add(node["register"])
+    return names.union(*map(set_names, node.values()))
+
+
+def test_every_name_that_a_run_sets_is_refused_when_it_is_given() -> None:
+    files = [*ROLES.glob("*/tasks/*.yml"), *(ROLES.parent / "playbooks").rglob("*.yml")]
+    names = set().union(*(set_names(yaml.safe_load(path.read_text())) for path in files))
+    assert {"gate_report", "trial_outcome"} <= names
+    assert [name for name in sorted(names) if not internal_variables([name])] == []
+
+
+def test_no_name_is_called_internal_without_need() -> None:
+    files = [*ROLES.glob("*/tasks/*.yml"), *(ROLES.parent / "playbooks").rglob("*.yml")]
+    text = "".join(path.read_text() for path in files)
+    set_here = ("{name}:", "register: {name}\n")
+    missing = [name for name in INTERNAL if not any(form.format(name=name) in text for form in set_here)]
+    assert missing == []
+
+
+def test_a_made_up_verdict_is_refused_by_name_and_an_option_is_not() -> None:
+    names = ["gate_report", "gate_reports", "stack", "__x", "trial_state"]
+    assert [problem.split("'")[1] for problem in internal_variables(names)] == [
+        "__x",
+        "gate_report",
+        "trial_state",
+    ]

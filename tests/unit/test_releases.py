@@ -137,6 +137,7 @@ def test_the_first_release_goes_on_trial(node: Node) -> None:
         "current": "a",
         "previous": None,
         "running": None,
+        "running_url": None,
         "trial": "a",
         "proved": False,
         "manifest": {},
@@ -193,6 +194,23 @@ def test_a_proved_release_that_does_not_run_is_started(node: Node) -> None:
     node.deploy("a")
     node.engine.unlink()
     assert node.store().try_out("a") == Switch(changed=False, release="a", previous=None, restart=True)
+
+
+def test_the_end_of_a_switch_always_records_its_verdict(node: Node) -> None:
+    node.deploy("a")
+    node.deploy("b")
+    node.store().try_out("a")
+    later = verdict("pass") | {"run_id": "later"}
+    assert node.store().confirm("a", later).changed
+    assert node.store().verdict("a") == later
+
+
+def test_the_state_says_where_what_runs_answers(node: Node) -> None:
+    (node.root / "releases/a/manifest.json").write_text(json.dumps({"url": "http://127.0.0.1:1"}))
+    assert node.store().facts()["running_url"] is None
+    node.deploy("a")
+    node.store().try_out("b")
+    assert node.store().facts()["running_url"] == "http://127.0.0.1:1"
 
 
 def test_another_verdict_is_a_change(node: Node) -> None:
@@ -561,6 +579,38 @@ def test_the_module_keeps_the_verdict_without_the_whole_report(node: Node, switc
     result = switch(state="confirmed", release="a", verdict=report)
     assert result["facts"]["verdict"] == verdict("pass") | {"probes": []}
     assert result["facts"]["proved"]
+
+
+@pytest.mark.parametrize(
+    ("stopped_at", "ready_at", "outage"),
+    [
+        (100.0, 110.54, {"until_ready_s": 10.5, "until_verdict_s": 30.0}),
+        (100.0, None, {"until_ready_s": None, "until_verdict_s": 30.0}),
+        (None, 110.0, None),
+    ],
+    ids=["measured", "never ready", "nothing served before"],
+)
+def test_the_module_keeps_how_long_the_node_did_not_serve(
+    switch: RunModule, monkeypatch: pytest.MonkeyPatch, stopped_at: Any, ready_at: Any, outage: Any
+) -> None:
+    monkeypatch.setattr(release_switch.time, "monotonic", lambda: 130.0)
+    times = {"stopped_at": stopped_at, "ready_at": ready_at}
+    assert switch(**times)["not_serving"] == outage
+    switch(state="trial", release="a")
+    result = switch(state="confirmed", release="a", verdict=verdict("pass"), **times)
+    assert result["not_serving"] == outage
+    assert result["facts"]["verdict"].get("not_serving") == outage
+
+
+def test_a_full_disk_is_told_in_one_sentence(switch: RunModule, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    switch(state="trial", release="a")
+    monkeypatch.setattr(releases, "write_json", full)
+    result = switch(state="confirmed", release="a", verdict=verdict("pass"))
+    assert result["failed"]
+    assert result["msg"] == "the state of the releases was not written: [Errno 28] No space left on device"
 
 
 def test_the_module_goes_back(node: Node, switch: RunModule) -> None:
