@@ -38,7 +38,8 @@ facts:
   description:
     - V(distribution) and V(version) from os-release, V(machine), V(python) ({major}.{minor}), V(abi) as in
       wheel names, V(platform) as in wheel names, V(cores), V(memory_gib) and V(available_gib),
-      V(disk_free_gib), V(systemd) (whether it is PID 1), V(port_holder) (null, or the name, PID and unit of
+      V(disk_free_gib), V(driver) (the version of the loaded NVIDIA driver or null),
+      V(systemd) (whether it is PID 1), V(port_holder) (null, or the name, PID and unit of
       the process that listens on the port).
   type: dict
   returned: always
@@ -71,6 +72,11 @@ def memory_gib(meminfo: str, key: str) -> float:
     return 0.0
 
 
+def nvidia_driver(file: Path = Path("/sys/module/nvidia/version")) -> str | None:
+    """The version of the loaded NVIDIA driver, None where none is loaded."""
+    return file.read_text().strip() if file.is_file() else None
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -96,6 +102,7 @@ def main() -> None:
             "memory_gib": memory_gib(meminfo, "MemTotal"),
             "available_gib": memory_gib(meminfo, "MemAvailable"),
             "disk_free_gib": round(shutil.disk_usage(folder).free / GIB, 2),
+            "driver": nvidia_driver(),
             "systemd": Path("/run/systemd/system").is_dir(),
             "port_holder": port_holder(module.params["port"]),
         },

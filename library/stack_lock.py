@@ -11,7 +11,7 @@ description:
     into the wheelhouse and reads the hashes and sizes from the bytes.
 options:
   stack:
-    description: The stack, as in V(catalog/stacks).
+    description: The stack's name and pins, as the filter P(stack_pins#filter) gives them.
     type: dict
     required: true
   abi:
@@ -26,6 +26,11 @@ options:
     description: The wheelhouse.
     type: path
     required: true
+  places:
+    description: Where the stack pins a package, for what is said when a version is gone. Package to V(where)
+      and V(line), as the filter P(stack_places#filter) gives them.
+    type: dict
+    default: {}
 attributes:
   check_mode:
     support: full
@@ -54,40 +59,37 @@ wheels:
   returned: when it was resolved
 """
 
+import concurrent.futures
 import json
 import re
-import subprocess
-import sys
 import tempfile
 import urllib.parse
 from pathlib import Path
 from typing import Any
 
+import requests
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hashed_files import sha256_of
-from ansible.module_utils.pip_tags import tag_options
 from ansible.module_utils.progress import Progress
-from ansible.module_utils.wheels import FetchError, Source, fetch
+from ansible.module_utils.wheels import FetchError, Source, fetch, gone, locked, pip, pip_says
 
-LAST_LINES = 6
 UNKNOWN_SIZE = 0
+ASKERS = 8  # questions for sizes at a time
 
 ARGUMENTS = {
     "stack": {"type": "dict", "required": True},
     "abi": {"type": "str", "required": True},
     "platform": {"type": "str", "required": True},
     "path": {"type": "path", "required": True},
+    "places": {"type": "dict", "default": {}},
 }
 
 
-def pip(arguments: list[str], source: Source) -> None:
+def run_pip(arguments: list[str], source: Source, index: str | None = None) -> None:
     """Run pip for the node's Python; FetchError with its last lines when it fails."""
-    argv = [sys.executable, "-m", "pip", *arguments[:1], "--quiet", "--no-input"]
-    argv += ["--disable-pip-version-check", "--only-binary", ":all:"]
-    argv += [*tag_options(source.abi, source.platform), *arguments[1:]]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    done = pip([*arguments[:1], "--quiet", *source.options(index), *arguments[1:]])
     if done.returncode != 0:
-        raise FetchError("pip says: " + " ".join(done.stderr.splitlines()[-LAST_LINES:]))
+        raise FetchError(pip_says(done))
 
 
 def project_of(requirement: str) -> str:
@@ -97,7 +99,7 @@ def project_of(requirement: str) -> str:
 
 def index_of(project: str, stack: dict[str, Any]) -> str | None:
     """The name of the index that the stack takes a project from, None for PyPI."""
-    indexes = {project_of(name): index for name, index in stack.get("from_index", {}).items()}
+    indexes = {project_of(name): index for name, index in (stack["from_index"] or {}).items()}
     return indexes.get(project)
 
 
@@ -113,8 +115,11 @@ def from_indexes(requirements: list[str], stack: dict[str, Any], source: Source,
             settled.append(requirement)
             continue
         before = set(folder.glob("*.whl"))
-        options = ["--no-deps", "--dest", str(folder), "--index-url", source.indexes[index]]
-        pip(["download", *options, requirement], source)
+        try:
+            run_pip(["download", "--no-deps", "--dest", str(folder), requirement], source, index)
+        except FetchError as error:
+            name, exact, version = requirement.partition("==")
+            raise FetchError((exact and gone(name, version, index, source)) or str(error)) from error
         settled += [str(wheel) for wheel in set(folder.glob("*.whl")) - before]
     return settled
 
@@ -122,17 +127,36 @@ def from_indexes(requirements: list[str], stack: dict[str, Any], source: Source,
 def resolve(
     requirements: list[str], stack: dict[str, Any], source: Source, house: Path
 ) -> list[dict[str, Any]]:
-    """Ask pip which files it would install for the requirements and their dependencies."""
+    """Ask pip which files it would install for the requirements and what they need, with sizes."""
     with tempfile.TemporaryDirectory(dir=house) as name:
         folder = Path(name)
         settled = from_indexes(requirements, stack, source, folder)
         report = folder / "report.json"
         options = ["--dry-run", "--ignore-installed", "--target", name, "--report", str(report)]
-        pip(["install", *options, *settled], source)
-        wheels = chosen_wheels(json.loads(report.read_text()), stack)
+        run_pip(["install", *options, *settled], source)
+        chosen = json.loads(report.read_text())
+        wheels = chosen_wheels(chosen, stack)
+        with concurrent.futures.ThreadPoolExecutor(ASKERS) as pool:
+            sizes = pool.map(size_at, (item["download_info"]["url"] for item in chosen["install"]))
+        for wheel, size in zip(wheels, sizes, strict=True):
+            wheel["size"] = size
         for wheel in folder.glob("*.whl"):
             wheel.replace(house / wheel.name)
     return wheels
+
+
+def size_at(url: str) -> int:
+    """The bytes of the file at a URL as its server tells them, UNKNOWN_SIZE where it does not.
+
+    Only the disk budget and the batches of the download go by it: a lock holds the size of the bytes.
+    """
+    if url.startswith("file:"):
+        return Path(urllib.parse.unquote(urllib.parse.urlsplit(url).path)).stat().st_size
+    try:
+        answer = requests.head(url, timeout=30, allow_redirects=True)
+        return int(answer.headers["Content-Length"]) if answer.ok else UNKNOWN_SIZE
+    except (requests.RequestException, KeyError, ValueError):
+        return UNKNOWN_SIZE
 
 
 def chosen_wheels(report: dict[str, Any], stack: dict[str, Any]) -> list[dict[str, Any]]:
@@ -153,30 +177,40 @@ def chosen_wheels(report: dict[str, Any], stack: dict[str, Any]) -> list[dict[st
     return wheels
 
 
+def lock(stack: dict[str, Any], source: Source, house: Path) -> list[dict[str, Any]]:
+    """Resolve, download and measure a stack's wheels; they are sorted by name. Raises FetchError."""
+    wheels = resolve(stack["requirements"], stack, source, house)
+    names = {wheel["name"] for wheel in wheels}
+    pins = stack["without_dependencies"]
+    alone = resolve(["--no-deps", *pins], stack, source, house) if pins else []
+    wheels += [wheel for wheel in alone if wheel["name"] not in names]
+    missing = [wheel for wheel in wheels if not (house / wheel["file"]).is_file()]
+    fetch(house, missing, source, Progress(None))
+    for wheel in wheels:
+        path = house / wheel["file"]
+        if sha256_of(path) != wheel["sha256"]:
+            raise FetchError(
+                f"{path}: its SHA-256 is not the one that the index names; remove the file and run again"
+            )
+        wheel["size"] = path.stat().st_size
+    return sorted(wheels, key=lambda wheel: wheel["name"])
+
+
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     if module.check_mode:
         module.exit_json(changed=True)
     stack, house = module.params["stack"], Path(module.params["path"])
-    source = Source(stack.get("indexes", {}), module.params["abi"], module.params["platform"])
+    source = Source(
+        stack["indexes"] or {}, module.params["abi"], module.params["platform"], module.params["places"]
+    )
     house.mkdir(parents=True, exist_ok=True)
     try:
-        wheels = resolve(stack["requirements"], stack, source, house)
-        names = {wheel["name"] for wheel in wheels}
-        alone = resolve(["--no-deps", *stack["without_dependencies"]], stack, source, house)
-        wheels += [wheel for wheel in alone if wheel["name"] not in names]
-        missing = [wheel for wheel in wheels if not (house / wheel["file"]).is_file()]
-        fetch(house, missing, source, Progress(None))
-    except FetchError as error:
+        with locked(house):
+            wheels = lock(stack, source, house)
+    except (FetchError, OSError) as error:
         module.fail_json(msg=f"stack {stack['name']} was not locked: {error}")
-    for wheel in wheels:
-        path = house / wheel["file"]
-        if sha256_of(path) != wheel["sha256"]:
-            module.fail_json(
-                msg=f"{path}: its SHA-256 is not the one that the index names; remove the file and run again"
-            )
-        wheel["size"] = path.stat().st_size
-    module.exit_json(changed=True, wheels=sorted(wheels, key=lambda wheel: wheel["name"]))
+    module.exit_json(changed=True, wheels=wheels)
 
 
 if __name__ == "__main__":

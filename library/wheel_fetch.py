@@ -32,6 +32,11 @@ options:
     description: The node's platform, such as V(linux_x86_64).
     type: str
     required: true
+  places:
+    description: Where the stack pins a package, for what is said when a version is gone. Package to V(where)
+      and V(line), as the filter P(stack_places#filter) gives them.
+    type: dict
+    default: {}
   progress_file:
     description: Where to write progress.
     type: path
@@ -62,13 +67,12 @@ fetched:
   returned: always
 """
 
-import fcntl
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hashed_files import unverified
 from ansible.module_utils.progress import Progress
-from ansible.module_utils.wheels import FetchError, Source, fetch
+from ansible.module_utils.wheels import FetchError, Source, fetch, locked
 
 ARGUMENTS = {
     "path": {"type": "path", "required": True},
@@ -76,6 +80,7 @@ ARGUMENTS = {
     "indexes": {"type": "dict", "default": {}},
     "abi": {"type": "str", "required": True},
     "platform": {"type": "str", "required": True},
+    "places": {"type": "dict", "default": {}},
     "progress_file": {"type": "path"},
 }
 
@@ -83,22 +88,21 @@ ARGUMENTS = {
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     house = Path(module.params["path"])
-    locked = {item["file"]: item["sha256"] for item in module.params["wheels"]}
+    wanted = {item["file"]: item["sha256"] for item in module.params["wheels"]}
     if module.check_mode:
-        missing = unverified(house, locked, remember=False)
+        missing = unverified(house, wanted, remember=False)
         module.exit_json(changed=bool(missing), fetched=[])
     house.mkdir(parents=True, exist_ok=True)
-    with (house / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        wrong = unverified(house, locked)
+    with locked(house):
+        wrong = unverified(house, wanted)
         missing = [item for item in module.params["wheels"] if item["file"] in wrong]
         if missing:
             try:
-                source = Source(module.params["indexes"], module.params["abi"], module.params["platform"])
+                source = Source(*(module.params[key] for key in ("indexes", "abi", "platform", "places")))
                 fetch(house, missing, source, Progress(module.params["progress_file"]))
             except (FetchError, OSError) as error:
                 module.fail_json(msg=f"{error}. What was downloaded whole is kept; run again to go on")
-            unverified(house, locked)
+            unverified(house, wanted)
     module.exit_json(changed=bool(missing), fetched=[item["file"] for item in missing])
 
 

@@ -118,3 +118,9 @@ def test_the_module_reports_this_host(
     assert 0 < facts["available_gib"] <= facts["memory_gib"]
     assert facts["disk_free_gib"] > 0
     assert f"ID={facts['distribution']}" in Path("/etc/os-release").read_text().replace('"', "").splitlines()
+
+
+def test_the_driver_is_read_where_one_is_loaded(tmp_path: Path) -> None:
+    assert host_facts.nvidia_driver(tmp_path / "version") is None
+    (tmp_path / "version").write_text("580.95.05\n")
+    assert host_facts.nvidia_driver(tmp_path / "version") == "580.95.05"

@@ -1,0 +1,345 @@
+"""Stacks and their locks: what a stack file says, what is wrong in it, and whether a lock belongs to it.
+
+A stack file is checked against `catalog/schema/stack.schema.json`. Problems are returned as sentences that
+name file, line and key, all at once, so that an operator mends a file in one go.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft202012Validator, ValidationError
+from packaging.specifiers import SpecifierSet
+
+SCHEMA = Path(__file__).resolve().parents[1] / "catalog" / "schema" / "stack.schema.json"
+LOCK_META = ("stack", "abi", "platform", "inputs", "resolved", "count")
+TYPES = {"string": "a text", "object": "a mapping", "array": "a list", "boolean": "true or false"}
+
+YamlPath = tuple[str | int, ...]
+
+
+# --- stack files ---------------------------------------------------------------------------------
+
+
+def node_lines(node: yaml.Node | None, path: YamlPath = ()) -> Iterator[tuple[YamlPath, int]]:
+    """Each path of a YAML document with its line, counted from 1; a key of a mapping stands for its value."""
+    if node is None:
+        return
+    if not path:
+        yield path, node.start_mark.line + 1
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield (*path, str(key.value)), key.start_mark.line + 1
+            yield from node_lines(value, (*path, str(key.value)))
+    elif isinstance(node, yaml.SequenceNode):
+        for number, item in enumerate(node.value):
+            yield (*path, number), item.start_mark.line + 1
+            yield from node_lines(item, (*path, number))
+
+
+def dotted(path: Sequence[str | int]) -> str:
+    """`kernel.wheel.torch`, `requirements[3]`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def stack_lines(text: str) -> dict[str, int]:
+    """The line of every key and item of a stack file, by its dotted path."""
+    return {dotted(path): line for path, line in node_lines(yaml.compose(text, Loader=yaml.SafeLoader))}
+
+
+def repeated_keys(text: str) -> list[tuple[int, str, int]]:
+    """Keys that a mapping holds twice: (line, path, line of the first)."""
+    first: dict[YamlPath, int] = {}
+    found = []
+    for path, line in node_lines(yaml.compose(text, Loader=yaml.SafeLoader)):
+        if path in first and isinstance(path[-1], str):
+            found.append((line, dotted(path), first[path]))
+        first.setdefault(path, line)
+    return found
+
+
+def schema_sentences(error: ValidationError) -> Iterator[tuple[YamlPath, str]]:
+    """One of the schema's errors in words, each with the path of the line that it is about."""
+    path: YamlPath = tuple(error.absolute_path)
+    where = f"{dotted(path)}: " if path else ""
+    wanted = error.schema.get("description", "") if isinstance(error.schema, Mapping) else ""
+    value, asked = error.instance, error.validator_value
+    match error.validator:
+        case "required":
+            for key in asked:
+                if key not in value:
+                    meaning = error.schema["properties"][key]["description"]
+                    yield path, f"{where}{key} is missing: {meaning}"
+        case "additionalProperties":
+            known = list(error.schema["properties"])
+            for key in value:
+                if key not in known:
+                    near = difflib.get_close_matches(str(key), known, n=1)
+                    hint = f"; did you mean {near[0]!r}?" if near else f" (known: {', '.join(known)})"
+                    yield (*path, str(key)), f"{where}unknown key {key!r}{hint}"
+        case "type":
+            quotes = ""
+            if asked == "string" and not isinstance(value, (Mapping, list, type(None))):
+                quotes = "; write it in quotes"
+            yield path, f"{where}must be {TYPES[asked]}, not {value!r}{quotes} ({wanted})"
+        case "dependentRequired":
+            yield path, f"{where}a commit needs its repository, and a repository its commit"
+        case "minProperties" | "maxProperties":
+            there = ", ".join(map(str, value)) or "nothing"
+            yield path, f"{where}must be {wanted}, not {there}"
+        case "minItems" | "minLength":
+            yield path, f"{where}is empty: {wanted}"
+        case _:
+            yield path, f"{where}must be {wanted}, not {value!r}"
+
+
+def stack_problems(text: str, name: str) -> list[str]:
+    """What is wrong in a stack file, in the order of its lines: `catalog/stacks/NAME.yml:LINE: KEY ...`."""
+    where = f"catalog/stacks/{name}.yml"
+    try:
+        stack = yaml.safe_load(text)
+        lines = dict(node_lines(yaml.compose(text, Loader=yaml.SafeLoader)))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        return [f"{where}:{mark.line + 1 if mark else 1}: not YAML: {error.problem}"]
+    if not isinstance(stack, Mapping):
+        return [f"{where}:1: must be a mapping of keys, not {stack!r:.60}"]
+    found = [
+        (line, f"{key} is there twice, first in line {first}") for line, key, first in repeated_keys(text)
+    ]
+    for broken in Draft202012Validator(json.loads(SCHEMA.read_text())).iter_errors(stack):
+        found += [(lines.get(path, 1), sentence) for path, sentence in schema_sentences(broken)]
+    if not found:
+        found = [(lines[path], sentence) for path, sentence in meaning_problems(stack, name)]
+    return [f"{where}:{line}: {sentence}" for line, sentence in sorted(set(found))]
+
+
+def meaning_problems(stack: Mapping[str, Any], name: str) -> Iterator[tuple[YamlPath, str]]:
+    """What a schema cannot see, in a stack that keeps to it."""
+    if stack["name"] != name:
+        yield ("name",), f"name is {stack['name']!r}, the file says {name!r}"
+    if "version" in stack["sglang"] and "commit" in stack["sglang"]:
+        yield ("sglang", "commit"), "sglang: a version and a commit are named; keep one of them"
+    if "version" not in stack["sglang"] and "commit" not in stack["sglang"]:
+        yield ("sglang",), "sglang: version is missing: a released version, such as 0.5.9"
+    for package, index in stack.get("from_index", {}).items():
+        if index not in stack.get("indexes", {}):
+            there = ", ".join(stack.get("indexes", {})) or "none"
+            yield (
+                ("from_index", package),
+                f"from_index.{package}: the index {index!r} is not among indexes ({there})",
+            )
+    pinned = {
+        project(pin) for pin in stack_pins(stack)["requirements"][: -len(stack["requirements"]) or None]
+    }
+    for number, requirement in enumerate(stack["requirements"]):
+        if project(requirement) in pinned:
+            sentence = (
+                f"requirements[{number}]: {requirement!r} is pinned by a key of its own above; take it out"
+            )
+            yield ("requirements", number), sentence
+
+
+def project(requirement: str) -> str:
+    """The normalised project name of a requirement."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]).lower()
+
+
+def stack_pins(stack: Mapping[str, Any]) -> dict[str, Any]:
+    """What pip is asked for: a stack's `indexes`, `from_index`, `requirements` and `without_dependencies`.
+
+    These four decide which wheels a stack is made of. The pins that have keys of their own come first.
+    """
+    resolved = [f"torch=={stack['torch']}"]
+    alone: list[str] = []
+    if "flashinfer" in stack:
+        version = stack["flashinfer"]["version"]
+        resolved += [f"flashinfer-python=={version}", f"flashinfer-cubin=={version}"]
+        if "jit_cache" in stack["flashinfer"]:
+            resolved.append(f"flashinfer-jit-cache=={version}+{stack['flashinfer']['jit_cache']}")
+    if "version" in stack["sglang"]:
+        pins = resolved if stack["sglang"].get("dependencies", True) else alone
+        pins.append(f"sglang=={stack['sglang']['version']}")
+    if "wheel" in stack["kernel"]:
+        alone.append("{name}=={version}".format(**stack["kernel"]["wheel"]))
+    return {
+        "indexes": stack.get("indexes"),
+        "from_index": stack.get("from_index"),
+        "requirements": resolved + list(stack["requirements"]),
+        "without_dependencies": alone + list(stack["without_dependencies"]),
+    }
+
+
+def stack_inputs(stack: Mapping[str, Any]) -> str:
+    """The hash of what decides a stack's wheels; a lock carries it to show that it belongs to the stack."""
+    text = json.dumps(stack_pins(stack), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def lock_refusals(stack: Mapping[str, Any], abi: str) -> list[str]:
+    """Why no lock can be made of this stack for this Python ABI (`cp311`)."""
+    name, where = stack["name"], f"catalog/stacks/{stack['name']}.yml"
+    if "dead" in stack:
+        reason = " ".join(stack["dead"]["reason"].split())
+        return [
+            f"stack {name} is dead: {reason} Take stack {stack['dead']['instead']!r} instead. If a mirror of "
+            f"yours kept the wheels, name it under indexes in {where} and take the key dead out"
+        ]
+    problems = []
+    if "commit" in stack["sglang"]:
+        problems.append(
+            f"{where}: sglang.commit: SGLang is locked from released wheels only; "
+            "name a version that holds the commit"
+        )
+    python = f"3.{abi.removeprefix('cp3')}"
+    if not SpecifierSet(stack["python"]).contains(python):
+        problems.append(
+            f"{where}: python is {stack['python']!r}, so there is no lock for Python {python} ({abi})"
+        )
+    return problems
+
+
+def kernel_refusals(stack: Mapping[str, Any]) -> list[str]:
+    """Why a stack's kernel cannot be had: without one, SGLang would start and fail at the first call."""
+    if "source" not in stack["kernel"]:
+        return []
+    return [
+        f"catalog/stacks/{stack['name']}.yml: kernel.source: kernels are not built from source yet; "
+        "name a released wheel under kernel.wheel"
+    ]
+
+
+# --- locks ---------------------------------------------------------------------------------------
+
+
+def lock_name(stack: str, abi: str, platform: str) -> str:
+    """File name of a stack's lock for one Python ABI and platform."""
+    return f"{stack}.{abi}-{platform}.lock"
+
+
+def write_lock(wheels: Sequence[Mapping[str, Any]], meta: Mapping[str, str]) -> str:
+    """The text of a lock: a requirements file with hashes; comments hold file names, sizes and indexes."""
+    lines = ["# Exact wheels of a stack; made by lock.yml, not by hand."]
+    header = {**meta, "count": len(wheels)}
+    lines += [f"# {key}: {header[key]}" for key in LOCK_META]
+    for wheel in wheels:
+        lines.append(f"# {wheel['file']} {wheel['size']} {wheel['index'] or 'PyPI'}")
+        lines.append(f"{wheel['name']}=={wheel['version']} --hash=sha256:{wheel['sha256']}")
+    return "\n".join(lines) + "\n"
+
+
+def read_lock(text: str) -> dict[str, Any]:
+    """A lock's content: its header's keys and `wheels`, each {name, version, file, sha256, size, index}."""
+    lock: dict[str, Any] = {"wheels": []}
+    beside: list[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        header = re.fullmatch(r"# (\w+): (.*)", line)
+        if header and header[1] in LOCK_META:
+            lock[header[1]] = header[2]
+            beside = []
+        elif line.startswith("# "):
+            beside = line[2:].split()
+        elif line.strip():
+            entry = re.fullmatch(r"([A-Za-z0-9._-]+)==(\S+) --hash=sha256:([0-9a-f]{64})", line)
+            if not entry or len(beside) != 3 or not beside[1].isdigit():
+                raise ValueError(f"line {number} of the lock is not an entry of a lock: {line[:80]!r}")
+            lock["wheels"].append(
+                {
+                    "name": entry[1],
+                    "version": entry[2],
+                    "file": beside[0],
+                    "sha256": entry[3],
+                    "size": int(beside[1]),
+                    "index": None if beside[2] == "PyPI" else beside[2],
+                }
+            )
+            beside = []
+    if beside:
+        raise ValueError(f"the lock ends before the entry of {beside[0]}")
+    return lock
+
+
+def lock_command(name: str, abi: str, platform: str) -> str:
+    """The command that makes a lock."""
+    variables = {"stack": name, "lock_abi": abi, "lock_platform": platform}
+    return "ansible-playbook lock.yml " + " ".join(f"-e {key}={value}" for key, value in variables.items())
+
+
+def lock_problems(text: str, stack: Mapping[str, Any], abi: str, platform: str) -> list[str]:
+    """Why a lock may not be used for this stack on this node; `text` is empty when there is no such file."""
+    file = lock_name(stack["name"], abi, platform)
+    remedy = f"make it with: {lock_command(stack['name'], abi, platform)}"
+    if not text:
+        refusals = lock_refusals(stack, abi)
+        return refusals or [
+            f"stack {stack['name']} has no lock for this node (catalog/stacks/{file}); {remedy}"
+        ]
+    try:
+        lock = read_lock(text)
+    except ValueError as error:
+        return [f"catalog/stacks/{file}: {error}; {remedy}"]
+    wanted = {"stack": stack["name"], "abi": abi, "platform": platform, "inputs": stack_inputs(stack)}
+    for key, value in wanted.items():
+        if lock.get(key) != value:
+            return [
+                f"catalog/stacks/{file} does not match its stack: {key} is {lock.get(key)!r}, "
+                f"wanted {value!r}; if the change of the stack is meant, {remedy}"
+            ]
+    if lock.get("count") != str(len(lock["wheels"])):
+        holds = f"holds {len(lock['wheels'])} wheels, its header says {lock.get('count')}: it is torn"
+        return [f"catalog/stacks/{file} {holds}; {remedy}"]
+    return [] if lock["wheels"] else [f"catalog/stacks/{file} holds no wheels; {remedy}"]
+
+
+# --- stacks without a lock -----------------------------------------------------------------------
+
+
+def node_kinds(nodes: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """The distinct {abi, platform} of nodes' facts, in their order."""
+    kinds = dict.fromkeys((node["abi"], node["platform"]) for node in nodes)
+    return [{"abi": abi, "platform": platform} for abi, platform in kinds]
+
+
+def unlocked_line(name: str, text: str, kept: str) -> str:
+    """What to know of a stack without a lock: `text` is what was resolved and lies in the file `kept`."""
+    line = f"NOT LOCKED: stack {name} has no lock, and sglang_stack_unlocked_ok is set: "
+    lock = read_lock(text)
+    if not lock["wheels"]:
+        return (
+            f"{line}a run resolves it first, without review, and keeps the result in {kept}; "
+            "what it will install is not known yet"
+        )
+    return (
+        f"{line}its {len(lock['wheels'])} wheels were resolved on this controller on {lock['resolved']}, "
+        f"without review; review {kept} and copy it to catalog/stacks to make it the lock"
+    )
+
+
+class FilterModule:
+    """Filters about stacks and locks."""
+
+    def filters(self) -> dict[str, Any]:
+        return {
+            "stack_problems": stack_problems,
+            "stack_lines": stack_lines,
+            "stack_pins": stack_pins,
+            "stack_inputs": stack_inputs,
+            "lock_refusals": lock_refusals,
+            "kernel_refusals": kernel_refusals,
+            "lock_name": lock_name,
+            "write_lock": write_lock,
+            "read_lock": read_lock,
+            "lock_problems": lock_problems,
+            "node_kinds": node_kinds,
+            "unlocked_line": unlocked_line,
+        }

@@ -1,0 +1,473 @@
+"""Stacks and locks: what is wrong in a file is said with its line, and what is shipped is right."""
+
+from __future__ import annotations
+
+import re
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from stacks import (
+    kernel_refusals,
+    lock_name,
+    lock_problems,
+    lock_refusals,
+    node_kinds,
+    project,
+    read_lock,
+    stack_inputs,
+    stack_lines,
+    stack_pins,
+    stack_problems,
+    unlocked_line,
+    write_lock,
+)
+
+ROOT = Path(__file__).parents[2]
+CATALOG = ROOT / "catalog"
+STACKS = sorted((CATALOG / "stacks").glob("*.yml"))
+LOCKS = sorted((CATALOG / "stacks").glob("*.lock"))
+NEVER_LOCKED = {"nightly-2026-03-07", "sm120-0.5.9", "sm120-0.5.23"}
+"""Their indexes were not reached when they were written: a lock of one of them would be a forgery."""
+
+TEXT = """---
+name: demo
+title: A stack
+reason: for the tests
+sources: [https://example.org]
+python: ">=3.10,<3.14"
+torch: 2.9.0+cpu
+flashinfer:
+  version: 0.6.3
+  jit_cache: cu130
+sglang:
+  version: 0.5.9
+kernel:
+  wheel:
+    name: sgl-kernel
+    version: 0.3.21
+    torch: 2.9.0
+    cuda: "13"
+indexes:
+  own: https://index.example/simple
+from_index:
+  torch: own
+requirements:
+  - numpy<2.4
+without_dependencies:
+  - uv==0.9.5
+imports: [torch]
+"""
+STACK: dict[str, Any] = yaml.safe_load(TEXT)
+WHEELS: list[dict[str, Any]] = [
+    {
+        "name": "torch",
+        "version": "2.9.0+cpu",
+        "file": "torch-2.9.0+cpu-cp311-cp311-linux_x86_64.whl",
+        "sha256": "a" * 64,
+        "size": 123456789,
+        "index": "own",
+    },
+    {
+        "name": "typing-extensions",
+        "version": "4.15.0",
+        "file": "typing_extensions-4.15.0-py3-none-any.whl",
+        "sha256": "b" * 64,
+        "size": 1,
+        "index": None,
+    },
+]
+META = {
+    "stack": "demo",
+    "abi": "cp311",
+    "platform": "linux_x86_64",
+    "inputs": stack_inputs(STACK),
+    "resolved": "2026-01-02",
+}
+LOCK = write_lock(WHEELS, META)
+
+
+def changed(data: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """A copy with one key, named like `a.b`, set to another value; `...` takes the key out."""
+    copy = deepcopy(data)
+    *parents, last = path.split(".")
+    inner = copy
+    for parent in parents:
+        inner = inner[parent]
+    if value is ...:
+        del inner[last]
+    else:
+        inner[last] = value
+    return copy
+
+
+# --- stack files ---------------------------------------------------------------------------------
+
+
+def said(old: str, new: str) -> list[str]:
+    """The problems of the stack file after one replacement, without the file's name."""
+    assert old in TEXT
+    return [
+        problem.removeprefix("catalog/stacks/demo.yml:") for problem in problems(TEXT.replace(old, new, 1))
+    ]
+
+
+def problems(text: str) -> list[str]:
+    return stack_problems(text, "demo")
+
+
+def test_a_right_stack_has_no_problems() -> None:
+    assert problems(TEXT) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        pytest.param(
+            "imports: [torch]",
+            "imports: [torch]\nimport: [torch]",
+            "28: unknown key 'import'; did you mean 'imports'?",
+            id="misspelt key",
+        ),
+        pytest.param(
+            "    torch: 2.9.0\n",
+            "    torch: 2.9.0\n    touch: 1\n",
+            "18: kernel.wheel: unknown key 'touch'; did you mean 'torch'?",
+            id="misspelt key of a key",
+        ),
+        pytest.param(
+            "imports: [torch]",
+            "",
+            "2: imports is missing: modules that must import on the node",
+            id="missing key",
+        ),
+        pytest.param(
+            '    cuda: "13"\n',
+            "",
+            "14: kernel.wheel: cuda is missing: the CUDA major that the wheel is linked with",
+            id="missing key of a key",
+        ),
+        pytest.param(
+            "torch: 2.9.0+cpu",
+            "torch: 2.9",
+            "7: torch: must be a text, not 2.9; write it in quotes",
+            id="a number",
+        ),
+        pytest.param(
+            "torch: 2.9.0+cpu",
+            "torch: nightly",
+            "7: torch: must be one version: a release such as 2.9.1 or 2.13.0+cpu, or a nightly",
+            id="no version",
+        ),
+        pytest.param("title: A stack", "title:", "3: title: must be a text, not None", id="nothing"),
+        pytest.param(
+            "  - numpy<2.4",
+            "  - numpy<2.4\n  - {a: 1}",
+            "25: requirements[1]: must be a text, not {'a': 1}",
+            id="an item",
+        ),
+        pytest.param(
+            "  - numpy<2.4\n",
+            "  - Torch==2.9.1\n",
+            "24: requirements[0]: 'Torch==2.9.1' is pinned by a key of its own above; take it out",
+            id="a pin twice",
+        ),
+        pytest.param(
+            "name: demo", "name: other", "2: name is 'other', the file says 'demo'", id="another name"
+        ),
+        pytest.param(
+            "  torch: own",
+            "  torch: own\n  triton: lost",
+            "23: from_index.triton: the index 'lost' is not among indexes (own)",
+            id="index that is not named",
+        ),
+        pytest.param(
+            "title: A stack",
+            "title: A stack\ntitle: Another",
+            "4: title is there twice, first in line 3",
+            id="a key twice",
+        ),
+        pytest.param(
+            "kernel:\n",
+            "kernel:\n  stand_in: packaging/x\n",
+            "13: kernel: must be the kernel package, one of stand_in, wheel and source, not stand_in, wheel",
+            id="two kernels",
+        ),
+        pytest.param(
+            "  version: 0.5.9",
+            "  commit: " + "a" * 40,
+            "11: sglang: a commit needs its repository, and a repository its commit",
+            id="a commit of nothing",
+        ),
+        pytest.param(
+            "  version: 0.5.9", "  dependencies: false", "11: sglang: version is missing", id="no version"
+        ),
+        pytest.param(
+            "[https://example.org]", "[]", "5: sources: is empty: where the pins are from", id="no sources"
+        ),
+        pytest.param("sources: [", "sources: [[", "6: not YAML: ", id="not YAML"),
+    ],
+)
+def test_what_is_wrong_in_a_stack_is_said_with_its_line(old: str, new: str, problem: str) -> None:
+    (sentence,) = said(old, new)
+    assert sentence.startswith(problem)
+
+
+def test_every_problem_of_a_stack_is_said_at_once_in_the_order_of_the_file() -> None:
+    text = (
+        TEXT.replace("title:", "titel:").replace("torch: 2.9.0+cpu", "torch: 2.9").replace("[torch]", "torch")
+    )
+    assert [re.match(r"catalog/stacks/demo.yml:(\d+): (\w+)", line)[0][24:] for line in problems(text)] == [  # type: ignore[index]
+        "2: title",
+        "3: unknown",
+        "7: torch",
+        "27: imports",
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "text"], ids=["nothing", "list", "text"])
+def test_a_stack_that_is_no_mapping_is_a_problem(text: str) -> None:
+    (problem,) = problems(text)
+    assert problem.startswith("catalog/stacks/demo.yml:1: must be a mapping of keys")
+
+
+def test_the_line_of_every_key_and_item_is_known() -> None:
+    lines = stack_lines(TEXT)
+    assert (lines["torch"], lines["kernel.wheel.torch"], lines["requirements[0]"]) == (7, 17, 24)
+
+
+def test_the_pins_of_a_stack_are_what_pip_is_asked_for() -> None:
+    pins = stack_pins(STACK)
+    assert pins["requirements"] == [
+        "torch==2.9.0+cpu",
+        "flashinfer-python==0.6.3",
+        "flashinfer-cubin==0.6.3",
+        "flashinfer-jit-cache==0.6.3+cu130",
+        "sglang==0.5.9",
+        "numpy<2.4",
+    ]
+    assert pins["without_dependencies"] == ["sgl-kernel==0.3.21", "uv==0.9.5"]
+
+
+def test_sglang_can_go_in_without_its_dependencies() -> None:
+    pins = stack_pins(changed(STACK, "sglang.dependencies", False))
+    assert "sglang==0.5.9" not in pins["requirements"]
+    assert pins["without_dependencies"][0] == "sglang==0.5.9"
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("torch", "2.9.1"),
+        ("flashinfer.version", "0.6.4"),
+        ("flashinfer.jit_cache", ...),
+        ("sglang.version", "0.5.10"),
+        ("sglang.dependencies", False),
+        ("kernel.wheel.version", "0.3.20"),
+        ("indexes", {}),
+        ("from_index", ...),
+        ("requirements", []),
+        ("without_dependencies", []),
+    ],
+)
+def test_what_decides_the_wheels_changes_the_inputs(path: str, value: Any) -> None:
+    assert stack_inputs(changed(STACK, path, value)) != stack_inputs(STACK)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("title", "x"), ("reason", "x"), ("imports", ["x"]), ("kernel.wheel.torch", "2.9.1"), ("dead", {})],
+)
+def test_what_does_not_decide_the_wheels_leaves_the_inputs(path: str, value: Any) -> None:
+    assert stack_inputs(changed(STACK, path, value)) == stack_inputs(STACK)
+
+
+DEAD = changed(STACK, "dead", {"reason": "torch is\ngone.", "instead": "living"})
+
+
+def test_a_dead_stack_is_refused_by_name_with_the_nearest_living_one() -> None:
+    for refusals in (lock_refusals(DEAD, "cp311"), lock_problems("", DEAD, "cp311", "linux_x86_64")):
+        (refusal,) = refusals
+        assert refusal.startswith("stack demo is dead: torch is gone. Take stack 'living' instead. ")
+
+
+def test_a_dead_stack_whose_lock_was_kept_may_still_be_installed() -> None:
+    assert lock_problems(LOCK, DEAD, "cp311", "linux_x86_64") == []
+
+
+def test_a_commit_and_an_unfit_python_cannot_be_locked() -> None:
+    stack = changed(STACK, "sglang", {"commit": "a" * 40, "repository": "https://example.org"})
+    first, second = lock_refusals(stack, "cp314")
+    assert first.startswith("catalog/stacks/demo.yml: sglang.commit: ")
+    assert second.endswith("python is '>=3.10,<3.14', so there is no lock for Python 3.14 (cp314)")
+    assert lock_refusals(STACK, "cp311") == []
+
+
+def test_a_kernel_from_source_is_refused_by_name() -> None:
+    assert kernel_refusals(STACK) == []
+    (refusal,) = kernel_refusals(changed(STACK, "kernel", {"source": {}}))
+    assert refusal.startswith("catalog/stacks/demo.yml: kernel.source: kernels are not built from source yet")
+
+
+# --- locks ---------------------------------------------------------------------------------------
+
+
+def test_a_lock_reads_back_as_it_was_written() -> None:
+    assert read_lock(LOCK) == {**META, "count": str(len(WHEELS)), "wheels": WHEELS}
+
+
+def test_pip_could_install_from_a_lock() -> None:
+    lines = [line for line in LOCK.splitlines() if not line.startswith("#")]
+    assert lines[0] == f"torch==2.9.0+cpu --hash=sha256:{'a' * 64}"
+    assert len(lines) == len(WHEELS)
+
+
+def is_readable(text: str) -> bool:
+    try:
+        read_lock(text)
+    except ValueError:
+        return False
+    return True
+
+
+def test_a_lock_torn_within_an_entry_is_refused() -> None:
+    first, second = LOCK.index("# torch"), LOCK.index("# typing")
+    readable = {LOCK[:cut].rstrip("# \n") for cut in range(first, len(LOCK) - 1) if is_readable(LOCK[:cut])}
+    assert readable == {LOCK[:first].rstrip(), LOCK[:second].rstrip()}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch==2.9.0",
+        "torch==2.9.0 --hash=sha256:abc",
+        f"torch>=2.9.0 --hash=sha256:{'a' * 64}",
+        f"torch==2.9.0 --hash=sha512:{'a' * 64}",
+        f"torch==2.9.0 --hash=sha256:{'a' * 64} --hash=sha256:{'b' * 64}",
+        "#torch",
+        "-r other.txt",
+    ],
+)
+def test_a_line_that_is_no_entry_is_refused_with_its_number(line: str) -> None:
+    with pytest.raises(ValueError, match=r"line 9 of the lock"):
+        read_lock(LOCK.replace(f"torch==2.9.0+cpu --hash=sha256:{'a' * 64}", line))
+
+
+def test_an_entry_without_its_file_is_refused() -> None:
+    lines = [line for line in LOCK.splitlines() if not line.startswith("# torch")]
+    with pytest.raises(ValueError, match="line 8"):
+        read_lock("\n".join(lines))
+
+
+def test_a_right_lock_has_no_problems() -> None:
+    assert lock_problems(LOCK, STACK, "cp311", "linux_x86_64") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "stack", "abi", "problem"),
+    [
+        pytest.param("", STACK, "cp312", "has no lock for this node", id="no lock"),
+        pytest.param(LOCK, changed(STACK, "name", "next"), "cp311", "stack is 'demo'", id="another stack"),
+        pytest.param(LOCK, STACK, "cp312", "abi is 'cp311', wanted 'cp312'", id="another Python"),
+        pytest.param(
+            LOCK, changed(STACK, "requirements", ["torch==2.9.1"]), "cp311", "inputs is", id="changed stack"
+        ),
+        pytest.param(write_lock([], META), STACK, "cp311", "holds no wheels", id="no wheels"),
+        pytest.param(LOCK[:-9], STACK, "cp311", "line 11 of the lock is not an entry", id="torn"),
+        pytest.param(
+            "\n".join(LOCK.splitlines()[:-2]) + "\n", STACK, "cp311", "it is torn", id="an entry short"
+        ),
+        pytest.param("# abi: cp311\n", STACK, "cp311", "stack is None", id="no header"),
+    ],
+)
+def test_a_lock_that_does_not_fit_is_refused_with_its_remedy(
+    text: str, stack: dict[str, Any], abi: str, problem: str
+) -> None:
+    (said,) = lock_problems(text, stack, abi, "linux_x86_64")
+    assert problem in said
+    assert f"catalog/stacks/{lock_name(stack['name'], abi, 'linux_x86_64')}" in said
+    command = f"lock.yml -e stack={stack['name']} -e lock_abi={abi} -e lock_platform=linux_x86_64"
+    assert said.endswith(command)
+
+
+# --- stacks without a lock -----------------------------------------------------------------------
+
+KEPT = "/house/unlocked/demo.cp311-linux_x86_64.lock"
+
+
+def test_a_stack_without_a_lock_is_said_aloud() -> None:
+    line = unlocked_line("demo", LOCK, KEPT)
+    assert line.startswith(
+        "NOT LOCKED: stack demo has no lock, and sglang_stack_unlocked_ok is set: its 2 wheels"
+    )
+    assert "resolved on this controller on 2026-01-02, without review" in line
+    assert f"review {KEPT} and copy it to catalog/stacks" in line
+
+
+def test_a_stack_that_was_not_resolved_yet_promises_no_wheels() -> None:
+    line = unlocked_line("demo", write_lock([], META), KEPT)
+    assert line.startswith("NOT LOCKED: ")
+    assert line.endswith("what it will install is not known yet")
+
+
+def test_a_stack_is_resolved_once_for_each_kind_of_node() -> None:
+    nodes = [("cp311", "linux_x86_64"), ("cp312", "linux_x86_64"), ("cp311", "linux_x86_64")]
+    facts = [{"abi": abi, "platform": platform, "cores": 8} for abi, platform in nodes]
+    assert node_kinds(facts) == [
+        {"abi": "cp311", "platform": "linux_x86_64"},
+        {"abi": "cp312", "platform": "linux_x86_64"},
+    ]
+
+
+# --- what is shipped -----------------------------------------------------------------------------
+
+
+def test_there_is_something_in_the_catalogue() -> None:
+    assert STACKS
+    assert LOCKS
+
+
+@pytest.mark.parametrize("path", STACKS, ids=lambda path: path.stem)
+def test_a_shipped_stack_passes_its_checks(path: Path) -> None:
+    stack = yaml.safe_load(path.read_text())
+    assert stack_problems(path.read_text(), path.stem) == []
+    stand_in = stack["kernel"].get("stand_in")
+    assert stand_in is None or (ROOT / stand_in / "pyproject.toml").is_file()
+    living = [other.stem for other in STACKS if "dead" not in yaml.safe_load(other.read_text())]
+    assert "dead" not in stack or stack["dead"]["instead"] in living
+
+
+@pytest.mark.parametrize("path", STACKS, ids=lambda path: path.stem)
+def test_a_shipped_stack_is_locked_only_where_its_indexes_could_be_reached(path: Path) -> None:
+    locks = [lock.name for lock in LOCKS if read_lock(lock.read_text())["stack"] == path.stem]
+    assert (locks == []) == (path.stem in NEVER_LOCKED)
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.stem)
+def test_a_shipped_lock_belongs_to_its_stack(path: Path) -> None:
+    lock = read_lock(path.read_text())
+    stack = yaml.safe_load((path.parent / f"{lock['stack']}.yml").read_text())
+    assert path.name == lock_name(lock["stack"], lock["abi"], lock["platform"])
+    assert lock_problems(path.read_text(), stack, lock["abi"], lock["platform"]) == []
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.stem)
+def test_a_shipped_lock_is_whole(path: Path) -> None:
+    lock = read_lock(path.read_text())
+    stack = yaml.safe_load((path.parent / f"{lock['stack']}.yml").read_text())
+    names = [wheel["name"] for wheel in lock["wheels"]]
+    assert names == sorted(set(names))
+    for wheel in lock["wheels"]:
+        assert re.fullmatch(r"[0-9a-f]{64}", wheel["sha256"])
+        assert wheel["size"] > 0
+        assert wheel["index"] is None or wheel["index"] in stack["indexes"]
+        name, version = wheel["file"].removesuffix(".whl").split("-")[:2]
+        assert (name.lower().replace("_", "-").replace(".", "-"), version) == (
+            wheel["name"],
+            wheel["version"],
+        )
+    pins = stack_pins(stack)
+    assert {project(line) for line in pins["requirements"] + pins["without_dependencies"]} <= set(names)
+    assert "uv" in names
