@@ -239,7 +239,10 @@ def plan_lines(
         for what, then in (("stack", plan["stack"]["name"]), ("model", plan["model"]))
         if manifest.get(what) != then
     ]
-    lines += package_lines(before, packages)
+    # Check mode resolves no stack.
+    lines += (
+        package_lines(before, packages) if packages else ["packages: not known until the stack is resolved"]
+    )
     if not lines and manifest.get("lock_id") != plan["lock_id"]:
         lines.append(f"wheels: the same versions with other bytes, lock {plan['lock_id'][:SHORT]}")
     lines += [f"launch option {option}: {change}" for option, change in launch.items()]

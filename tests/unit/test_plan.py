@@ -246,6 +246,12 @@ def test_a_fresh_node_gets_everything() -> None:
     ]
 
 
+def test_the_packages_of_a_stack_that_is_not_resolved_yet_are_not_known() -> None:
+    lines = told(plan(lock=LOCK | {"wheels": []}))
+    assert lines[0] == "packages: not known until the stack is resolved"
+    assert not any("torch" in line for line in lines)
+
+
 def test_a_node_that_has_it_all_is_told_that_nothing_changes() -> None:
     assert told() == ["nothing changes: release r1 is what the plan names"]
 
