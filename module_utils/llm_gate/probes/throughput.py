@@ -30,6 +30,8 @@ from ..scoring import fresh_key
 LEAST_TOKENS = 8
 # A shorter wave says more of the host's scheduler than of the server: its speed is told and not judged.
 LEAST_SECONDS = 0.5
+# The share of the time to first token below which all other tokens cannot have been decoded.
+AT_ONCE = 0.05
 CHARACTERS_A_TOKEN = 4
 TASK = "\n\nContinue this report in the same manner and at length."
 
@@ -84,7 +86,11 @@ def _single(check: Check, context: Context) -> None:
     for _warmup in range(data.warmups):
         _ask(context, data.tokens)
     runs = [_ask(context, data.tokens) for _run in range(data.runs)]
-    speeds = [one.timing.tokens_per_second for one in runs if one.timing.tokens_per_second is not None]
+    speeds = [
+        one.timing.tokens_per_second
+        for one in runs
+        if one.timing.tokens_per_second is not None and not came_at_once(one)
+    ]
     counts = [one.answer.completion_tokens for one in runs if one.answer.completion_tokens is not None]
     if len(counts) < len(runs):
         check.say("error", "no-usage", "the stream tells no completion_tokens, so that speed cannot be told")
@@ -149,6 +155,18 @@ def _rung(check: Check, context: Context, waves: dict[int, Wave], concurrency: i
     known, _why_not = _known(context)
     check.say(*judge_wave(wave, waves.values(), known, data.bars))
     waves[concurrency] = wave
+
+
+def came_at_once(one: Run) -> bool:
+    """Whether an answer was collected on its way and arrived in next to no time: that is not decode speed.
+
+    The prompt is short, so that the first token is there long before the last unless something holds it back,
+    such as a proxy that buffers or a host whose other work starves the server's HTTP process.
+    """
+    timing, tokens = one.timing, one.answer.completion_tokens or 0
+    if timing.itl_s is None or timing.ttft_s is None:
+        return False
+    return timing.itl_s * tokens < AT_ONCE * timing.ttft_s
 
 
 def judge_speed(speed: float, known: Speed, bars: SpeedBars, told: str) -> tuple[CheckVerdict, str, str]:
@@ -251,7 +269,7 @@ def _milliseconds(runs: Sequence[Run]) -> dict[str, float]:
     """Medians of the time to first token and of that between tokens, by the names of the bench tools."""
     times: Mapping[str, list[float | None]] = {
         "median_ttft_ms": [one.timing.ttft_s for one in runs],
-        "median_itl_ms": [one.timing.itl_s for one in runs],
+        "median_itl_ms": [None if came_at_once(one) else one.timing.itl_s for one in runs],
     }
     known = {name: [value for value in values if value is not None] for name, values in times.items()}
     return {name: 1000 * median(values) for name, values in known.items() if values}

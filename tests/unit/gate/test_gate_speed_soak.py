@@ -8,7 +8,7 @@ import llm_stand_in as replies
 import pytest
 from llm_gate import model_profile as model_profile_module
 from llm_gate.baseline import Deployment, Hardware, Speed
-from llm_gate.chat import Answer
+from llm_gate.chat import Answer, Timing
 from llm_gate.defaults import GATE
 from llm_gate.errors import UsageError
 from llm_gate.gate import make_settings, plan_lines, run_gate
@@ -16,7 +16,7 @@ from llm_gate.golden_data import GoldenBars, SpeedBars
 from llm_gate.model_profile import read_model_profile
 from llm_gate.probe_data import Question
 from llm_gate.probes.soak import Told, find_in_windows, judge_soak, questions
-from llm_gate.probes.throughput import Wave, collapsed, judge_speed, judge_wave
+from llm_gate.probes.throughput import Run, Wave, came_at_once, collapsed, judge_speed, judge_wave
 from llm_gate.profiles import PROFILES
 from llm_gate.render import table_lines
 from llm_gate.soak_data import SoakBars
@@ -381,3 +381,25 @@ def test_the_documented_sections_are_the_defaults(profile: dict[str, Any]) -> No
     profile["gate"] |= shown
     assert read_model_profile(profile) == plain
     assert plain.golden == GoldenBars()
+
+
+@pytest.mark.parametrize(
+    ("timing", "lump"),
+    [
+        pytest.param(Timing(0.05, 0.004, 0.01, 250.0), False, id="piece-by-piece"),
+        # Seen on a host whose other work starved the server: 115,253 tokens/s.
+        pytest.param(Timing(0.276, 8.7e-06, 0.001, 115_253.0), True, id="collected-and-sent-at-once"),
+        pytest.param(Timing(0.3, None, None, None), False, id="in-one-piece"),
+    ],
+)
+def test_an_answer_that_was_collected_on_its_way_tells_no_speed(timing: Timing, lump: bool) -> None:
+    assert came_at_once(Run(Answer("text", None, "length", 64, 64), timing)) is lump
+
+
+def test_speed_is_not_told_where_every_answer_was_collected(
+    stand_in: StandIn, soak_profile: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llm_gate.probes.throughput.came_at_once", lambda one: True)
+    document = gate(stand_in, soak_profile)
+    figures = {probe["id"]: probe["measured"] for probe in document["probes"]}
+    assert "tokens_per_second" not in figures.get("throughput", {}).get("single", {})
