@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from integration.conftest import SECOND
 from integration.harness import ROOT, Node, Playbooks, Run, difference, wait_for
 
 THIRD = {"sglang_server_options": {"max_running_requests": 4}}
+OPTION = "--max-running-requests"
 UNIT = "/etc/systemd/system/sglang.service"
 
 
@@ -33,21 +33,22 @@ def releases(node: Node) -> set[str]:
 def test_the_plan_names_what_would_change_and_shows_it_against_what_runs(
     deployed: Node, playbooks: Playbooks
 ) -> None:
-    if deployed.linked("previous"):
-        pytest.skip("the upgrade was made already")
+    launch = deployed.read_json(f"{ROOT}/current/manifest.json")["launch"]
+    now = launch[launch.index(OPTION) + 1] if OPTION in launch else "none"
     before, pid = deployed.listing(), deployed.pid()
-    run = playbooks.run("site.yml", "--check --diff", variables=SECOND)
+    run = playbooks.run("site.yml", "--check --diff", variables=THIRD)
     assert run.rc == 0, run.failures
     lines = told(run)
-    assert "launch option --max-running-requests: none -> 8" in lines
+    assert f"launch option {OPTION}: {now} -> 4" in lines
     assert "to copy to the node: 0 wheels, 0 bytes; 0 files of the model, 0 bytes" in lines
     assert any(line.startswith("restart: sglang.service") for line in lines)
     assert not any(line.startswith(("stack:", "model:", "torch:", "other packages:")) for line in lines)
     [diff] = [result["diff"] for action, result in run.results() if action == "release_folder"]
     gone = set(diff["before"].splitlines()) - set(diff["after"].splitlines())
     assert not [line for line in gone if "==" in line], "a package would change"
-    assert "--max-running-requests 8" in diff["after"]
-    assert "--max-running-requests" not in diff["before"]
+    assert f"{OPTION} 4" in diff["after"]
+    assert f"{OPTION} 4" not in diff["before"]
+    assert (f"{OPTION} {now}" in diff["before"]) is (now != "none")
     assert "ExecStart=" in diff["before"]
     assert difference(before, deployed.listing()) == {}
     assert deployed.pid() == pid
@@ -201,7 +202,7 @@ def is_proved(node: Node, before: set[str], pid: str) -> bool:
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("number", "reached"),
-    enumerate((is_sealed, is_switched, is_restarted, is_gated, is_proved), 10),
+    list(enumerate((is_sealed, is_switched, is_restarted, is_gated, is_proved), 10)),
     ids=["sealed", "switched", "restarted", "gated", "proved"],
 )
 def test_a_run_that_is_killed_once_its_release_is(
