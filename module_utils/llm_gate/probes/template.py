@@ -101,11 +101,9 @@ def _count(check: Check, reply: Reply) -> int | None:
     if reply.answer is None:
         assert reply.error is not None
         if _is_refused_developer(reply):
-            check.say(
-                "skipped",
-                "not-tested",
-                f"{reply.ask.label} not tested: the server refuses the role developer",
-            )
+            # The checkpoint's own template took it when the tokens were counted.
+            text = f"{reply.ask.label} refused, though the checkpoint's template takes the role developer"
+            check.say("fail", "developer-role", f"{text}: {reply.error}")
             return None
         check.notes.evidence.append(failed_request(check.name, reply.error))
         return None
@@ -115,7 +113,7 @@ def _count(check: Check, reply: Reply) -> int | None:
 
 
 def _is_refused_developer(reply: Reply) -> bool:
-    """A role that not every template knows; the probe protocol says what that means."""
+    """A role that not every template knows."""
     messages = messages_of(reply.ask.prompt)
     refused = isinstance(reply.error, HttpStatus) and reply.error.status in REFUSED
     return refused and any(message.get("role") == "developer" for message in messages)

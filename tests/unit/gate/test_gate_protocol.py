@@ -552,16 +552,13 @@ def test_a_reply_without_counts_cannot_be_judged(stand_in: StandIn, profile: dic
     assert bad(gate(stand_in, profile), "template") == {("relations", "error", "no-usage")}
 
 
-def test_a_refused_role_of_a_golden_chat_is_not_blamed_here(
-    stand_in: StandIn, profile: dict[str, Any]
-) -> None:
+def test_a_golden_chat_whose_role_is_refused_fails(stand_in: StandIn, profile: dict[str, Any]) -> None:
     chat = {"name": "developer", "messages": [{"role": "developer", "content": "Be brief."}]}
     golden(stand_in, profile)["chats"].append({**chat, "prompt_tokens": 9})
     stand_in.spoil = FAULTS["developer-refused"][0]
     document = gate(stand_in, profile)
-    assert bad(document, "template") == set()
-    assert reason(document, "template") == "developer not tested: the server refuses the role developer"
-    assert document["verdict"] == "warn"
+    assert bad(document, "template") == {("chats", "fail", "developer-role")}
+    assert "developer refused, though the checkpoint's template takes the role" in document["summary"]
 
 
 COUNTS = {"question": 20, "again": 20, "longer": 150, "system": 160, "turns": 300}
