@@ -91,9 +91,9 @@ def test_the_plan_is_kept_to(stand_in: StandIn, profile: dict[str, Any]) -> None
     for probe in document["probes"][1:]:
         (line,) = [line for line in lines if line.startswith(f"  {probe['id']}:")]
         requests, _prompt, completion, _seconds = map(int, re.findall(r"\d+", line))
-        # All of them but four second looks at what may be chance; and one look whether the server lives.
-        # What looks like chance is asked again: a lump four times, a lost call three times.
-    assert requests - 7 <= probe["requests"] - 1 <= requests
+        # All of them but the second looks at what may be chance, a lump four times and a lost call three times;
+        # and one look whether the server lives.
+        assert requests - 7 <= probe["requests"] - 1 <= requests
         assert 0 < probe["tokens"]["completion"] <= completion
     asked = [request.body for request in stand_in.requests if request.method == "POST"]
     assert {body.get("temperature", 0) for body in asked} == {0}
