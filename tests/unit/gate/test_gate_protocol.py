@@ -91,7 +91,7 @@ def test_the_plan_is_kept_to(stand_in: StandIn, profile: dict[str, Any]) -> None
     for probe in document["probes"][1:]:
         (line,) = [line for line in lines if line.startswith(f"  {probe['id']}:")]
         requests, _prompt, completion, _seconds = map(int, re.findall(r"\d+", line))
-        # All of them but the second looks at what may be chance, a lump four times and a lost call three times;
+        # All but the second looks at what may be chance, a lump four times and a lost call three times;
         # and one look whether the server lives.
         assert requests - 7 <= probe["requests"] - 1 <= requests
         assert 0 < probe["tokens"]["completion"] <= completion
