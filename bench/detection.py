@@ -81,7 +81,8 @@ def all_rows(other_model: bool) -> list[Row]:
     """Every row; the wrong model's only where there is another model."""
     rows = [Row("sound", "sound", "nothing is wrong, through the proxy", sound=True)]
     rows += [Row(f"weights:{name}", "weights", name, weights=name) for name in WEIGHT_FAULTS]
-    rows += [Row(f"slight:{name}", "slight weights", name, weights=name) for name in SLIGHT_FAULTS]
+    why = "no answer and no known text shows it: only a baseline knows what it was"
+    rows += [Row(f"slight:{name}", "slight weights", name, name, if_missed=why) for name in SLIGHT_FAULTS]
     for name in KV_FAULTS:
         rows.append(Row(f"bf16-kv:{name}", "sound", f"{name} with a bfloat16 KV cache", name, sound=True))
     for name in KV_FAULTS:

@@ -714,6 +714,7 @@ FAULTS: tuple[Fault, ...] = (
         "HTTP 400 for the role developer",
         f"{GITHUB}/local-inference-lab/rtx6kpro/blob/master/troubleshooting/common-issues.md",
         refuse=refuse_developer,
+        if_missed="where the profile has no golden chat with that role it is a warning only",
     ),
     Fault(
         "stop_ignored",
@@ -767,7 +768,13 @@ FAULTS: tuple[Fault, ...] = (
         events=without_finish,
     ),
     Fault("torn_stream", "streams that break off", OPENAI, events=torn),
-    Fault("one_lump", "streams in one piece", OPENAI, wire=Wire(lump=True)),
+    Fault(
+        "one_lump",
+        "streams in one piece",
+        OPENAI,
+        wire=Wire(lump=True),
+        if_missed="a warning only: clients get the right answer, but late",
+    ),
     Fault("hang_headers", "silence after the headers", f"{SGLANG}/issues/22779", wire=Wire(hang="headers")),
     Fault("hang_middle", "silence in mid-reply", f"{SGLANG}/issues/22779", wire=Wire(hang="middle")),
     Fault(
