@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,7 +19,6 @@ from .errors import UsageError
 from .hints import HINTS
 from .model_profile import ModelProfile, read_model_profile
 from .probe import Context, Probe, Step
-from .probe_data import Speed
 from .probes import PROBES
 from .profiles import PROBE_IDS, PROFILES
 from .results import Coverage, Evidence, Notes, ProbeResult
@@ -97,12 +96,8 @@ def make_settings(
 
 
 def _refuse_above(most_tokens: int, settings: Settings) -> None:
-    costs = [
-        cost_of(step, settings.model_profile.probes.speed)
-        for _probe, steps in plan(settings)
-        for step in steps
-    ]
-    tokens = sum(cost.prompt_tokens + cost.completion_tokens for cost in costs)
+    cost = cost_of([step for _probe, steps in plan(settings) for step in steps], settings)
+    tokens = cost.prompt_tokens + cost.completion_tokens
     if tokens > most_tokens:
         raise UsageError(
             f"profile {settings.profile} may cost {tokens} tokens, the load budget is {most_tokens}: "
@@ -118,16 +113,14 @@ def plan(settings: Settings) -> list[tuple[Probe, list[Step]]]:
 def plan_lines(settings: Settings) -> list[str]:
     """The plan for people: every check, the most it can cost, and a budget for each probe."""
     lines = [f"plan of profile {settings.profile} for {settings.url}, deadline {settings.deadline_s:g} s"]
-    costs = []
-    for probe, steps in plan(settings):
+    planned = plan(settings)
+    for probe, steps in planned:
         lines += [
             f"  {probe.id} {step.check:<12} at most {step.max_tokens:>4} tokens  {step.requests}"
             for step in steps
         ]
-        cost = [cost_of(step, settings.model_profile.probes.speed) for step in steps]
-        costs.append(cost)
-        lines.append(f"  {probe.id}: {_budget(cost)}")
-    return [*lines, _budget([step for cost in costs for step in cost])]
+        lines.append(f"  {probe.id}: {cost_of(steps, settings)}")
+    return [*lines, str(cost_of([step for _probe, steps in planned for step in steps], settings))]
 
 
 @dataclass(frozen=True)
@@ -139,20 +132,23 @@ class Cost:
     completion_tokens: int
     seconds: float
 
+    def __str__(self) -> str:
+        return (
+            f"at most {self.requests} requests, {self.prompt_tokens} prompt tokens "
+            f"and {self.completion_tokens} completion tokens, about {self.seconds:.0f} s"
+        )
 
-def cost_of(step: Step, speed: Speed) -> Cost:
-    """The budget of a check."""
-    prefill_s = step.prompt_tokens / speed.prefill
-    decode_s = step.max_tokens / (speed.decode * step.concurrency)
-    return Cost(step.max_requests, step.prompt_tokens, step.max_tokens, prefill_s + decode_s)
 
-
-def _budget(costs: list[Cost]) -> str:
-    return (
-        f"at most {sum(cost.requests for cost in costs)} requests, "
-        f"{sum(cost.prompt_tokens for cost in costs)} prompt tokens "
-        f"and {sum(cost.completion_tokens for cost in costs)} completion tokens, "
-        f"about {sum(cost.seconds for cost in costs):.0f} s"
+def cost_of(steps: Sequence[Step], settings: Settings) -> Cost:
+    """The budget of some checks together."""
+    speed = settings.model_profile.probes.speed
+    prefill_s = sum(step.prompt_tokens / speed.prefill for step in steps)
+    decode_s = sum(step.max_tokens / (speed.decode * step.concurrency) for step in steps)
+    return Cost(
+        sum(step.max_requests for step in steps),
+        sum(step.prompt_tokens for step in steps),
+        sum(step.max_tokens for step in steps),
+        prefill_s + decode_s,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 import yaml
 from data.tiny_model.break_model import break_checkpoint
 from launch import launch_args
+from one_change import changed
 
 from catalog import name_problems, profile_problems
 
@@ -26,20 +26,6 @@ PROFILE: dict[str, Any] = {
     "launch": {"device": "cpu", "sizes": [1, 2], "flag": True, "off": None},
     "gate": {},
 }
-
-
-def changed(data: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """A copy with one key, named like `a.b`, set to another value; `...` takes the key out."""
-    copy = deepcopy(data)
-    *parents, last = path.split(".")
-    inner = copy
-    for parent in parents:
-        inner = inner[parent]
-    if value is ...:
-        del inner[last]
-    else:
-        inner[last] = value
-    return copy
 
 
 # --- names ---------------------------------------------------------------------------------------

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from one_change import changed
 from stacks import (
     kernel_refusals,
     lock_name,
@@ -87,20 +87,6 @@ META = {
     "resolved": "2026-01-02",
 }
 LOCK = write_lock(WHEELS, META)
-
-
-def changed(data: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """A copy with one key, named like `a.b`, set to another value; `...` takes the key out."""
-    copy = deepcopy(data)
-    *parents, last = path.split(".")
-    inner = copy
-    for parent in parents:
-        inner = inner[parent]
-    if value is ...:
-        del inner[last]
-    else:
-        inner[last] = value
-    return copy
 
 
 # --- stack files ---------------------------------------------------------------------------------

@@ -28,14 +28,7 @@ def planned(run: str) -> dict[str, list[Step]]:
 
 def cost(steps: list[Step]) -> Cost:
     """What steps cost together at most."""
-    speed = make_settings(url="http://h", model_profile=PROFILE).model_profile.probes.speed
-    costs = [cost_of(step, speed) for step in steps]
-    return Cost(
-        sum(each.requests for each in costs),
-        sum(each.prompt_tokens for each in costs),
-        sum(each.completion_tokens for each in costs),
-        sum(each.seconds for each in costs),
-    )
+    return cost_of(steps, make_settings(url="http://h", model_profile=PROFILE))
 
 
 def test_the_plan_reckons_with_the_speeds_of_the_profile() -> None:
