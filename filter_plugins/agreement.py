@@ -40,8 +40,10 @@ class StackFile:
 
     def key_of(self, package: str) -> str:
         """The key that decides the version of a package, '' where another package brings it."""
-        for name in ("requirements", "without_dependencies"):
-            for number, requirement in enumerate(self._stack[name]):
+        lists = {name: self._stack[name] for name in ("requirements", "without_dependencies")}
+        lists["cuda_toolkit.wheels"] = self._stack.get("cuda_toolkit", {}).get("wheels", [])
+        for name, requirements in lists.items():
+            for number, requirement in enumerate(requirements):
                 if canonicalize_name(Requirement(requirement).name) == package:
                     return f"{name}[{number}]"
         if package.startswith("flashinfer-"):
@@ -61,7 +63,9 @@ def stack_places(stack: Mapping[str, Any], lines: Mapping[str, int]) -> dict[str
     file = StackFile(stack, lines)
     kernel = stack["kernel"].get("wheel", {}).get("name")
     packages = ["torch", "sglang", "flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache", kernel]
-    packages += [Requirement(line).name for line in [*stack["requirements"], *stack["without_dependencies"]]]
+    pins = [*stack["requirements"], *stack["without_dependencies"]]
+    pins += stack.get("cuda_toolkit", {}).get("wheels", [])
+    packages += [Requirement(line).name for line in pins]
     places: dict[str, dict[str, str]] = {}
     for name in map(canonicalize_name, filter(None, packages)):
         key = file.key_of(name)
@@ -215,7 +219,7 @@ def tag_problems(lock: Mapping[str, Any], name: str) -> Iterator[str]:
     """Every wheel can be installed on the Python and the platform that the lock is for."""
     abi, platform = lock["abi"], lock["platform"]
     accepted = node_tags(abi, platform)
-    for wheel in lock["wheels"]:
+    for wheel in [*lock["wheels"], *lock.get("toolkit", ())]:
         tags = parse_wheel_filename(wheel["file"])[3]
         if not tags & accepted:
             yield (

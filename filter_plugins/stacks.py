@@ -19,7 +19,12 @@ from jsonschema import Draft202012Validator, ValidationError
 from packaging.specifiers import SpecifierSet
 
 SCHEMA = Path(__file__).resolve().parents[1] / "catalog" / "schema" / "stack.schema.json"
+TOOLKIT = "toolkit"
 LOCK_META = ("stack", "abi", "platform", "inputs", "resolved", "count")
+TOOLKIT_SOURCES = ("wheels", "path", "package")
+TOOLKIT_PARTS = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
+"""What compiles and links a program: nvcc with ptxas, its headers, cicc, the runtime and cuda/std. PyPI has them so
+cut up from CUDA 13 on; its nvcc wheel of CUDA 12 (nvidia-cuda-nvcc-cu12 12.9.86) holds ptxas, and no nvcc."""
 TYPES = {"string": "a text", "object": "a mapping", "array": "a list", "boolean": "true or false"}
 
 YamlPath = tuple[str | int, ...]
@@ -139,6 +144,8 @@ def meaning_problems(stack: Mapping[str, Any], name: str) -> Iterator[tuple[Yaml
                 ("from_index", package),
                 f"from_index.{package}: the index {index!r} is not among indexes ({there})",
             )
+    if "cuda_toolkit" in stack:
+        yield from toolkit_problems(stack["cuda_toolkit"], stack.get("cuda"))
     pinned = {
         project(pin) for pin in stack_pins(stack)["requirements"][: -len(stack["requirements"]) or None]
     }
@@ -150,15 +157,58 @@ def meaning_problems(stack: Mapping[str, Any], name: str) -> Iterator[tuple[Yaml
             yield ("requirements", number), sentence
 
 
+def toolkit_problems(toolkit: Mapping[str, Any], cuda: str | None) -> Iterator[tuple[YamlPath, str]]:
+    """What is wrong in `cuda_toolkit`; `cuda` is the CUDA version of the stack's torch."""
+    top: YamlPath = ("cuda_toolkit",)
+    version = toolkit["version"]
+    if not cuda:
+        yield top, "cuda_toolkit: the stack has no cuda, so nothing of it is compiled; take cuda_toolkit out"
+    elif cuda.split(".")[0] != version.split(".")[0]:
+        yield (
+            (*top, "version"),
+            f"cuda_toolkit.version: a toolkit of CUDA {version} compiles nothing for a torch of CUDA {cuda}; "
+            "they must be of one major",
+        )
+    named = [source for source in TOOLKIT_SOURCES if source in toolkit]
+    if not named:
+        yield top, "cuda_toolkit: name where it comes from: wheels, path, or package with path"
+    elif "wheels" in toolkit and len(named) > 1:
+        yield (*top, "wheels"), f"cuda_toolkit: {' and '.join(named)} are named; keep one of them"
+    elif named == ["package"]:
+        yield (*top, "package"), "cuda_toolkit.path is missing: the folder that the package puts the toolkit in"
+    if "wheels" in toolkit:
+        yield from toolkit_wheel_problems(toolkit["wheels"], version)
+
+
+def toolkit_wheel_problems(pins: Sequence[str], version: str) -> Iterator[tuple[YamlPath, str]]:
+    """The wheels of a toolkit are whole, and its parts of one CUDA version."""
+    where: YamlPath = ("cuda_toolkit", "wheels")
+    if int(version.split(".")[0]) < 13:
+        yield where, f"cuda_toolkit.wheels: PyPI's wheels of CUDA {version} hold no nvcc; name a path or a package"
+        return
+    numbers: dict[str, int] = {}
+    for number, pin in enumerate(pins):
+        name, pinned = project(pin), pin.partition("==")[2]
+        if name in numbers:
+            yield (*where, number), f"cuda_toolkit.wheels[{number}]: {name} is pinned twice; keep one of them"
+        numbers[name] = number
+        if name in TOOLKIT_PARTS and pinned.split(".")[:2] != version.split("."):
+            yield (*where, number), f"cuda_toolkit.wheels[{number}]: {pin} is not of CUDA {version}"
+    missing = [name for name in TOOLKIT_PARTS if name not in numbers]
+    if missing:
+        yield where, f"cuda_toolkit.wheels: {', '.join(missing)} missing; without it nothing compiles"
+
+
 def project(requirement: str) -> str:
     """The normalised project name of a requirement."""
     return re.sub(r"[-_.]+", "-", re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]).lower()
 
 
 def stack_pins(stack: Mapping[str, Any]) -> dict[str, Any]:
-    """What pip is asked for: a stack's `indexes`, `from_index`, `requirements` and `without_dependencies`.
+    """What pip is asked for: a stack's `indexes`, `from_index`, `requirements` and `without_dependencies`,
+    and `toolkit` where a CUDA toolkit is made of wheels.
 
-    These four decide which wheels a stack is made of. The pins that have keys of their own come first.
+    These decide which wheels a stack is made of. The pins that have keys of their own come first.
     """
     resolved = [f"torch=={stack['torch']}"]
     alone: list[str] = []
@@ -172,12 +222,14 @@ def stack_pins(stack: Mapping[str, Any]) -> dict[str, Any]:
         pins.append(f"sglang=={stack['sglang']['version']}")
     if "wheel" in stack["kernel"]:
         alone.append("{name}=={version}".format(**stack["kernel"]["wheel"]))
-    return {
+    pins = {
         "indexes": stack.get("indexes"),
         "from_index": stack.get("from_index"),
         "requirements": resolved + list(stack["requirements"]),
         "without_dependencies": alone + list(stack["without_dependencies"]),
     }
+    toolkit = stack.get("cuda_toolkit", {}).get("wheels")
+    return pins | ({"toolkit": list(toolkit)} if toolkit else {})  # older locks stay what they are
 
 
 def stack_inputs(stack: Mapping[str, Any]) -> str:
@@ -227,20 +279,30 @@ def lock_name(stack: str, abi: str, platform: str) -> str:
     return f"{stack}.{abi}-{platform}.lock"
 
 
-def write_lock(wheels: Sequence[Mapping[str, Any]], meta: Mapping[str, str]) -> str:
-    """The text of a lock: a requirements file with hashes; comments hold file names, sizes and indexes."""
+def write_lock(
+    wheels: Sequence[Mapping[str, Any]],
+    meta: Mapping[str, str],
+    toolkit: Sequence[Mapping[str, Any]] = (),
+) -> str:
+    """The text of a lock: a line with a hash for each wheel; comments hold file names, sizes and indexes.
+
+    The comment of a wheel of `toolkit` ends with that word: it is part of the CUDA toolkit, not of the environment.
+    """
     lines = ["# Exact wheels of a stack; made by lock.yml, not by hand."]
-    header = {**meta, "count": len(wheels)}
+    header = {**meta, "count": len(wheels) + len(toolkit)}
     lines += [f"# {key}: {header[key]}" for key in LOCK_META]
-    for wheel in wheels:
-        lines.append(f"# {wheel['file']} {wheel['size']} {wheel['index'] or 'PyPI'}")
-        lines.append(f"{wheel['name']}=={wheel['version']} --hash=sha256:{wheel['sha256']}")
+    for kind, entries in (("", wheels), (f" {TOOLKIT}", toolkit)):
+        for wheel in entries:
+            lines.append(f"# {wheel['file']} {wheel['size']} {wheel['index'] or 'PyPI'}{kind}")
+            lines.append(f"{wheel['name']}=={wheel['version']} --hash=sha256:{wheel['sha256']}")
     return "\n".join(lines) + "\n"
 
 
 def read_lock(text: str) -> dict[str, Any]:
-    """A lock's content: its header's keys and `wheels`, each {name, version, file, sha256, size, index}."""
-    lock: dict[str, Any] = {"wheels": []}
+    """A lock's content: its header's keys, `wheels`, each {name, version, file, sha256, size, index}, and
+    `toolkit`, the same of the CUDA toolkit's wheels.
+    """
+    lock: dict[str, Any] = {"wheels": [], TOOLKIT: []}
     beside: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
         header = re.fullmatch(r"# (\w+): (.*)", line)
@@ -251,9 +313,9 @@ def read_lock(text: str) -> dict[str, Any]:
             beside = line[2:].split()
         elif line.strip():
             entry = re.fullmatch(r"([A-Za-z0-9._-]+)==(\S+) --hash=sha256:([0-9a-f]{64})", line)
-            if not entry or len(beside) != 3 or not beside[1].isdigit():
+            if not entry or not (len(beside) == 3 or beside[3:] == [TOOLKIT]) or not beside[1].isdigit():
                 raise ValueError(f"line {number} of the lock is not an entry of a lock: {line[:80]!r}")
-            lock["wheels"].append(
+            lock[TOOLKIT if beside[3:] else "wheels"].append(
                 {
                     "name": entry[1],
                     "version": entry[2],
@@ -295,10 +357,16 @@ def lock_problems(text: str, stack: Mapping[str, Any], abi: str, platform: str) 
                 f"catalog/stacks/{file} does not match its stack: {key} is {lock.get(key)!r}, "
                 f"wanted {value!r}; if the change of the stack is meant, {remedy}"
             ]
-    if lock.get("count") != str(len(lock["wheels"])):
-        holds = f"holds {len(lock['wheels'])} wheels, its header says {lock.get('count')}: it is torn"
+    if lock.get("count") != str(len(lock["wheels"] + lock[TOOLKIT])):
+        holds = f"holds {len(lock['wheels'] + lock[TOOLKIT])} wheels, its header says {lock.get('count')}: it is torn"
         return [f"catalog/stacks/{file} {holds}; {remedy}"]
     return [] if lock["wheels"] else [f"catalog/stacks/{file} holds no wheels; {remedy}"]
+
+
+def lock_wheels(lock: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Every wheel of a lock once: those of the environment, and those that only the CUDA toolkit is made of."""
+    wheels = {wheel["file"]: wheel for wheel in [*lock.get(TOOLKIT, ()), *lock["wheels"]]}
+    return sorted(wheels.values(), key=lambda wheel: str(wheel["name"]))
 
 
 # --- stacks without a lock -----------------------------------------------------------------------
@@ -339,6 +407,7 @@ class FilterModule:
             "lock_name": lock_name,
             "write_lock": write_lock,
             "read_lock": read_lock,
+            "lock_wheels": lock_wheels,
             "lock_problems": lock_problems,
             "node_kinds": node_kinds,
             "unlocked_line": unlocked_line,

@@ -57,6 +57,11 @@ wheels:
   type: list
   elements: dict
   returned: when it was resolved
+toolkit:
+  description: The same of the wheels that the stack's CUDA toolkit is made of.
+  type: list
+  elements: dict
+  returned: when it was resolved
 """
 
 import concurrent.futures
@@ -177,23 +182,32 @@ def chosen_wheels(report: dict[str, Any], stack: dict[str, Any]) -> list[dict[st
     return wheels
 
 
-def lock(stack: dict[str, Any], source: Source, house: Path) -> list[dict[str, Any]]:
-    """Resolve, download and measure a stack's wheels; they are sorted by name. Raises FetchError."""
+def lock(stack: dict[str, Any], source: Source, house: Path) -> dict[str, list[dict[str, Any]]]:
+    """Resolve, download and measure a stack's `wheels` and those of its `toolkit`, both sorted by name.
+
+    Raises FetchError.
+    """
     wheels = resolve(stack["requirements"], stack, source, house)
     names = {wheel["name"] for wheel in wheels}
     pins = stack["without_dependencies"]
     alone = resolve(["--no-deps", *pins], stack, source, house) if pins else []
     wheels += [wheel for wheel in alone if wheel["name"] not in names]
-    missing = [wheel for wheel in wheels if not (house / wheel["file"]).is_file()]
+    parts = stack.get("toolkit")
+    toolkit = resolve(["--no-deps", *parts], stack, source, house) if parts else []
+    there = {wheel["file"]: wheel for wheel in [*wheels, *toolkit]}
+    missing = [wheel for wheel in there.values() if not (house / wheel["file"]).is_file()]
     fetch(house, missing, source, Progress(None))
-    for wheel in wheels:
+    for wheel in [*wheels, *toolkit]:
         path = house / wheel["file"]
         if sha256_of(path) != wheel["sha256"]:
             raise FetchError(
                 f"{path}: its SHA-256 is not the one that the index names; remove the file and run again"
             )
         wheel["size"] = path.stat().st_size
-    return sorted(wheels, key=lambda wheel: wheel["name"])
+    return {
+        "wheels": sorted(wheels, key=lambda wheel: wheel["name"]),
+        "toolkit": sorted(toolkit, key=lambda wheel: wheel["name"]),
+    }
 
 
 def main() -> None:
@@ -207,10 +221,10 @@ def main() -> None:
     house.mkdir(parents=True, exist_ok=True)
     try:
         with locked(house):
-            wheels = lock(stack, source, house)
+            made = lock(stack, source, house)
     except (FetchError, OSError) as error:
         module.fail_json(msg=f"stack {stack['name']} was not locked: {error}")
-    module.exit_json(changed=True, wheels=wheels)
+    module.exit_json(changed=True, **made)
 
 
 if __name__ == "__main__":

@@ -75,13 +75,17 @@ def locked(house: Path) -> Iterator[None]:
 
 
 def batches(wheels: list[dict[str, Any]], limit: int = BATCH) -> list[list[dict[str, Any]]]:
-    """Group wheels of one index until a group holds `limit` bytes; the largest come first."""
+    """Group wheels of one index until a group holds `limit` bytes; the largest come first.
+
+    pip takes one version of a package at a time: the toolkit's may be another than the environment's.
+    """
     groups: list[list[dict[str, Any]]] = []
     for wheel in sorted(wheels, key=lambda item: (item["index"] or "", -item["size"])):
         last = groups[-1] if groups else None
         if (
             last
             and last[0]["index"] == wheel["index"]
+            and wheel["name"] not in [item["name"] for item in last]
             and sum(item["size"] for item in last) + wheel["size"] <= limit
         ):
             last.append(wheel)
