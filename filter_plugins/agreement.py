@@ -40,10 +40,8 @@ class StackFile:
 
     def key_of(self, package: str) -> str:
         """The key that decides the version of a package, '' where another package brings it."""
-        lists = {name: self._stack[name] for name in ("requirements", "without_dependencies")}
-        lists["cuda_toolkit.wheels"] = self._stack.get("cuda_toolkit", {}).get("wheels", [])
-        for name, requirements in lists.items():
-            for number, requirement in enumerate(requirements):
+        for name in ("requirements", "without_dependencies"):
+            for number, requirement in enumerate(self._stack[name]):
                 if canonicalize_name(Requirement(requirement).name) == package:
                     return f"{name}[{number}]"
         if package.startswith("flashinfer-"):
@@ -63,9 +61,7 @@ def stack_places(stack: Mapping[str, Any], lines: Mapping[str, int]) -> dict[str
     file = StackFile(stack, lines)
     kernel = stack["kernel"].get("wheel", {}).get("name")
     packages = ["torch", "sglang", "flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache", kernel]
-    pins = [*stack["requirements"], *stack["without_dependencies"]]
-    pins += stack.get("cuda_toolkit", {}).get("wheels", [])
-    packages += [Requirement(line).name for line in pins]
+    packages += [Requirement(line).name for line in [*stack["requirements"], *stack["without_dependencies"]]]
     places: dict[str, dict[str, str]] = {}
     for name in map(canonicalize_name, filter(None, packages)):
         key = file.key_of(name)
@@ -76,6 +72,10 @@ def stack_places(stack: Mapping[str, Any], lines: Mapping[str, int]) -> dict[str
         else:
             line = f"{key.rpartition('.')[2]}: {{version}}"
         places[name] = {"where": file.line(key), "line": line}
+    for number, pin in enumerate(stack.get("cuda_toolkit", {}).get("wheels", ())):
+        name = canonicalize_name(Requirement(pin).name)
+        where = file.line(f"cuda_toolkit.wheels[{number}]")
+        places.setdefault(name, {"where": where, "line": f"- {name}=={{version}}"})
     return places
 
 

@@ -38,21 +38,26 @@ def deployment_plan(
     options: Mapping[str, Any] | None = None,
     environment: Mapping[str, Any] | None = None,
     base: str = "",
+    toolkit_path: str | None = None,
 ) -> dict[str, Any]:
     """What one node should run.
 
     The checkpoint's folder is named by its files' hashes, so that a re-uploaded checkpoint is another model.
     `options` and `environment` win over those of the profile. A relative path of the checkpoint starts from
-    `base`, a folder of the controller.
+    `base`, a folder of the controller. `toolkit_path` is a CUDA toolkit of the host that stands in for the
+    stack's; what is compiled at start finds the toolkit by CUDA_HOME.
     """
+    toolkit = plan_toolkit(stack, lock, f"{root}/toolkits", toolkit_path)
+    lock = {**lock, "toolkit": toolkit["wheels"] if toolkit else []}
     files = dict(profile["checkpoint"]["files"])
     model = f"{profile['name']}-{fingerprint(files)[:SHORT]}"
     return {
         "root": root,
         "stack": dict(stack),
         "profile": dict(profile),
-        "lock": dict(lock),
-        "lock_id": fingerprint(lock["wheels"]),
+        "lock": lock,
+        "lock_id": lock_id(lock),
+        "toolkit": toolkit,
         "download_bytes": sum(wheel["size"] for wheel in lock["wheels"]),
         "model": model,
         "model_path": f"{root}/models/{model}",
@@ -64,13 +69,47 @@ def deployment_plan(
             **profile["launch"],
             **(options or {}),
         },
-        "environment": {**profile.get("environment", {}), **(environment or {})},
+        "environment": {
+            **({"CUDA_HOME": toolkit["home"]} if toolkit else {}),
+            **profile.get("environment", {}),
+            **(environment or {}),
+        },
         "url": f"http://127.0.0.1:{port}",
     }
 
 
+def lock_id(lock: Mapping[str, Any]) -> str:
+    """The hash of what a lock holds; with another toolkit, what was compiled at start is another as well."""
+    return fingerprint([lock["wheels"], lock["toolkit"]] if lock.get("toolkit") else lock["wheels"])
+
+
+def plan_toolkit(
+    stack: Mapping[str, Any], lock: Mapping[str, Any], folder: str, path: str | None = None
+) -> dict[str, Any] | None:
+    """The CUDA toolkit that a stack compiles with, None where it compiles nothing.
+
+    {version (of nvcc), source (wheels, path or package), home (its CUDA_HOME), wheels (of the lock),
+    package}. A toolkit from wheels is laid out in `folder`, under the name VERSION-HASH. `path` is one that
+    the host has and that stands in for the stack's.
+    """
+    asked = stack.get("cuda_toolkit")
+    if not asked:
+        return None
+    toolkit = {"version": asked["version"], "source": "path", "wheels": [], "package": None}
+    if path:
+        return toolkit | {"home": path}
+    if "wheels" in asked:
+        wheels = list(lock.get("toolkit", ()))
+        parts = sorted([wheel["file"], wheel["sha256"]] for wheel in wheels)
+        home = f"{folder}/{asked['version']}-{fingerprint(parts)[:SHORT]}"
+        return toolkit | {"source": "wheels", "home": home, "wheels": wheels}
+    if "package" in asked:
+        toolkit |= {"source": "package", "package": asked["package"]}
+    return toolkit | {"home": asked["path"]}
+
+
 def plan_wheels(plan: Mapping[str, Any], kernel: Mapping[str, str] | None = None) -> dict[str, str]:
-    """File name to SHA-256 of every wheel of a node: those of the lock, and the kernel's if there is one."""
+    """File name to SHA-256 of every wheel of an environment: the lock's, and the kernel's if there is one."""
     wheels = {wheel["file"]: wheel["sha256"] for wheel in plan["lock"]["wheels"]}
     if kernel:
         wheels[kernel["file"]] = kernel["sha256"]
@@ -131,12 +170,14 @@ def transfer(
     """What a deployment has to move.
 
     `lacking` names the missing files: `house` (wheels that the controller lacks), `node` (wheels) and `model`
-    (the checkpoint's). `checkpoint` lists the files at its source {path, size in bytes}, `releases` those of
-    the node. Returns {download, wheels, model}, each {files, bytes}, `model` with `sizes` (file to bytes);
-    and `environment`: whether the node has an environment from this lock already. A file whose size is not
+    (the checkpoint's); its `toolkit` is whether the CUDA toolkit has to be laid out. `checkpoint` lists the
+    files at its source {path, size in bytes}, `releases` those of the node. Returns {download, wheels,
+    model, toolkit}, each {files, bytes}, `model` with `sizes` (file to bytes), `toolkit` being the wheels to lay
+    out; and `environment`: whether the node has an environment from this lock already. A file whose size is not
     known counts no bytes.
     """
-    wheels = {wheel["file"]: wheel["size"] for wheel in plan["lock"]["wheels"]}
+    toolkit = plan["toolkit"]["wheels"] if plan.get("toolkit") else []
+    wheels = {wheel["file"]: wheel["size"] for wheel in [*toolkit, *plan["lock"]["wheels"]]}
     base = len(plan["source"]) + 1
     weights = {str(file["path"])[base:]: file["size"] for file in checkpoint}
 
@@ -148,6 +189,7 @@ def transfer(
         "wheels": amount(lacking["node"], wheels),
         "model": amount(lacking["model"], weights)
         | {"sizes": {name: weights.get(name, 0) for name in lacking["model"]}},
+        "toolkit": amount([wheel["file"] for wheel in toolkit if lacking.get("toolkit")], wheels),
         "environment": any(release["lock_id"] == plan["lock_id"] for release in releases),
     }
 
@@ -210,6 +252,23 @@ def kernel_line(plan: Mapping[str, Any], manifest: Mapping[str, Any]) -> list[st
     return [f"kernel: {now} -> built from {source}; a wheel with other bytes makes another environment"]
 
 
+def toolkit_text(toolkit: Mapping[str, Any] | None) -> str:
+    """A CUDA toolkit for an operator; a release's manifest holds the same keys."""
+    if not toolkit:
+        return "none"
+    package = f", package {toolkit['package']}" if toolkit["package"] else ""
+    return f"CUDA {toolkit['version']} in {toolkit['home']}{package}"
+
+
+def toolkit_lines(plan: Mapping[str, Any]) -> list[str]:
+    """The CUDA toolkit that has to be laid out on the node, if one has."""
+    laid = plan["transfer"].get("toolkit")
+    if not laid or not laid["files"]:
+        return []
+    size = f"{laid['files']} wheels, {human(laid['bytes'])} packed"
+    return [f"to lay out: the CUDA toolkit in {plan['toolkit']['home']} from {size}"]
+
+
 def plan_lines(
     plan: Mapping[str, Any],
     arguments: Sequence[str],
@@ -245,6 +304,9 @@ def plan_lines(
     )
     if not lines and manifest.get("lock_id") != plan["lock_id"]:
         lines.append(f"wheels: the same versions with other bytes, lock {plan['lock_id'][:SHORT]}")
+    if toolkit_text(manifest.get("toolkit")) != toolkit_text(plan.get("toolkit")):
+        toolkits = [toolkit_text(made.get("toolkit")) for made in (manifest, plan)]
+        lines.append(f"CUDA toolkit: {' -> '.join(toolkits)}")
     lines += [f"launch option {option}: {change}" for option, change in launch.items()]
     lines += [f"environment variable {name}: {change}" for name, change in variables.items()]
     if not lines:
@@ -256,6 +318,7 @@ def plan_lines(
         f"to download: {moved['download']['files']} wheels, {human(moved['download']['bytes'])}",
         f"to copy to the node: {moved['wheels']['files']} wheels, {human(moved['wheels']['bytes'])}; "
         f"{moved['model']['files']} files of the model, {human(moved['model']['bytes'])}",
+        *toolkit_lines(plan),
         "restart: sglang.service, then the gate; the node does not serve in between"
         if facts["current"]
         else "start: sglang.service, then the gate",
@@ -264,7 +327,7 @@ def plan_lines(
 
 def same_lines(plan: Mapping[str, Any], facts: Mapping[str, Any]) -> list[str]:
     """The plan where the node already has what it names."""
-    lines = [f"nothing changes: release {facts['current']} is what the plan names"]
+    lines = [f"nothing changes: release {facts['current']} is what the plan names", *toolkit_lines(plan)]
     if plan["stack"].get("kernel", {}).get("stand_in"):
         lines[0] += ", unless the kernel's wheel comes out different"
     if not facts["proved"]:

@@ -23,6 +23,7 @@ SPEC_KEYS = ("type", "elements", "choices", "options")
 INTERNAL = (
     *("run_id", "run_holder", "plan", "lease_held", "preflight_findings", "progress_result"),
     *("release_venv", "wheelhouse_folder", "wheelhouse_kernel"),
+    *("cuda_toolkit_home", "cuda_toolkit_findings", "reboot_required"),
     *("sglang_server_release", "sglang_server_touched", "sglang_server_reverted", "sglang_server_verdict"),
     *("sglang_server_stopped_at", "sglang_server_ready_at"),
     *("gate_release", "gate_report", "gate_folder", "gate_recorded"),

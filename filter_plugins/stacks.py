@@ -22,9 +22,15 @@ SCHEMA = Path(__file__).resolve().parents[1] / "catalog" / "schema" / "stack.sch
 TOOLKIT = "toolkit"
 LOCK_META = ("stack", "abi", "platform", "inputs", "resolved", "count")
 TOOLKIT_SOURCES = ("wheels", "path", "package")
-TOOLKIT_PARTS = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
-"""What compiles and links a program: nvcc with ptxas, its headers, cicc, the runtime and cuda/std. PyPI has them so
-cut up from CUDA 13 on; its nvcc wheel of CUDA 12 (nvidia-cuda-nvcc-cu12 12.9.86) holds ptxas, and no nvcc."""
+TOOLKIT_PARTS = (
+    "nvidia-cuda-nvcc",
+    "nvidia-cuda-crt",
+    "nvidia-nvvm",
+    "nvidia-cuda-runtime",
+    "nvidia-cuda-cccl",
+)
+"""What compiles and links a program: nvcc with ptxas, its headers, cicc, the runtime and cuda/std. PyPI has
+them from CUDA 13 on; its CUDA 12 wheel of that name (nvidia-cuda-nvcc-cu12 12.9.86) holds ptxas, no nvcc."""
 TYPES = {"string": "a text", "object": "a mapping", "array": "a list", "boolean": "true or false"}
 
 YamlPath = tuple[str | int, ...]
@@ -175,7 +181,10 @@ def toolkit_problems(toolkit: Mapping[str, Any], cuda: str | None) -> Iterator[t
     elif "wheels" in toolkit and len(named) > 1:
         yield (*top, "wheels"), f"cuda_toolkit: {' and '.join(named)} are named; keep one of them"
     elif named == ["package"]:
-        yield (*top, "package"), "cuda_toolkit.path is missing: the folder that the package puts the toolkit in"
+        yield (
+            (*top, "package"),
+            "cuda_toolkit.path is missing: the folder that the package puts the toolkit in",
+        )
     if "wheels" in toolkit:
         yield from toolkit_wheel_problems(toolkit["wheels"], version)
 
@@ -183,8 +192,11 @@ def toolkit_problems(toolkit: Mapping[str, Any], cuda: str | None) -> Iterator[t
 def toolkit_wheel_problems(pins: Sequence[str], version: str) -> Iterator[tuple[YamlPath, str]]:
     """The wheels of a toolkit are whole, and its parts of one CUDA version."""
     where: YamlPath = ("cuda_toolkit", "wheels")
-    if int(version.split(".")[0]) < 13:
-        yield where, f"cuda_toolkit.wheels: PyPI's wheels of CUDA {version} hold no nvcc; name a path or a package"
+    if int(version.partition(".")[0]) < 13:
+        yield (
+            where,
+            f"cuda_toolkit.wheels: PyPI's wheels of CUDA {version} hold no nvcc; name a path or a package",
+        )
         return
     numbers: dict[str, int] = {}
     for number, pin in enumerate(pins):
@@ -222,14 +234,15 @@ def stack_pins(stack: Mapping[str, Any]) -> dict[str, Any]:
         pins.append(f"sglang=={stack['sglang']['version']}")
     if "wheel" in stack["kernel"]:
         alone.append("{name}=={version}".format(**stack["kernel"]["wheel"]))
-    pins = {
+    asked: dict[str, Any] = {
         "indexes": stack.get("indexes"),
         "from_index": stack.get("from_index"),
         "requirements": resolved + list(stack["requirements"]),
         "without_dependencies": alone + list(stack["without_dependencies"]),
     }
-    toolkit = stack.get("cuda_toolkit", {}).get("wheels")
-    return pins | ({"toolkit": list(toolkit)} if toolkit else {})  # older locks stay what they are
+    if "wheels" in stack.get("cuda_toolkit", {}):
+        asked["toolkit"] = list(stack["cuda_toolkit"]["wheels"])
+    return asked
 
 
 def stack_inputs(stack: Mapping[str, Any]) -> str:
@@ -286,7 +299,7 @@ def write_lock(
 ) -> str:
     """The text of a lock: a line with a hash for each wheel; comments hold file names, sizes and indexes.
 
-    The comment of a wheel of `toolkit` ends with that word: it is part of the CUDA toolkit, not of the environment.
+    The comment of a wheel of `toolkit` ends with that word: it is not part of the environment.
     """
     lines = ["# Exact wheels of a stack; made by lock.yml, not by hand."]
     header = {**meta, "count": len(wheels) + len(toolkit)}
@@ -357,14 +370,15 @@ def lock_problems(text: str, stack: Mapping[str, Any], abi: str, platform: str) 
                 f"catalog/stacks/{file} does not match its stack: {key} is {lock.get(key)!r}, "
                 f"wanted {value!r}; if the change of the stack is meant, {remedy}"
             ]
-    if lock.get("count") != str(len(lock["wheels"] + lock[TOOLKIT])):
-        holds = f"holds {len(lock['wheels'] + lock[TOOLKIT])} wheels, its header says {lock.get('count')}: it is torn"
+    count = len(lock["wheels"]) + len(lock[TOOLKIT])
+    if lock.get("count") != str(count):
+        holds = f"holds {count} wheels, its header says {lock.get('count')}: it is torn"
         return [f"catalog/stacks/{file} {holds}; {remedy}"]
     return [] if lock["wheels"] else [f"catalog/stacks/{file} holds no wheels; {remedy}"]
 
 
 def lock_wheels(lock: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Every wheel of a lock once: those of the environment, and those that only the CUDA toolkit is made of."""
+    """Every wheel of a lock once: those of the environment, and those of the CUDA toolkit alone."""
     wheels = {wheel["file"]: wheel for wheel in [*lock.get(TOOLKIT, ()), *lock["wheels"]]}
     return sorted(wheels.values(), key=lambda wheel: str(wheel["name"]))
 

@@ -80,7 +80,8 @@ UNIT_FOLDERS = (
     "/usr/local/lib/systemd/system",
     "/usr/lib/systemd/system",
 )
-OURS = {"releases", "venvs", "models", "wheelhouse", "cache", "current", "previous", "trial.json"}
+OURS = {"releases", "venvs", "models", "toolkits", "wheelhouse", "cache"}
+OURS |= {"current", "previous", "trial.json"}
 PATIENCE = "20"  # seconds that a container engine gets
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: release_prune
-short_description: Remove old releases, and the environments and wheels that no release uses
+short_description: Remove old releases, and the environments, toolkits and wheels that no release uses
 description:
   - A release that is current, previous, on trial, running or pinned always stays; of the others the newest
     stay until there are O(keep) in all. With a release goes what the gate said of it, so a release that
     failed may be tried once more after it was pruned.
-  - Environments, compile caches and wheels that only they used go with them. Those that no release ever used
-    go once they are older than O(grace), since a run that has made them may not have sealed its release yet.
-    Of uv's cache goes what no environment shares. Weights stay unless O(models).
+  - Environments, CUDA toolkits, compile caches and wheels that only they used go with them. Those that no
+    release ever used go once they are older than O(grace), since a run that has made them may not have sealed
+    its release yet. Of uv's cache goes what no environment shares. Weights stay unless O(models).
   - What is removed is renamed first, so a release or environment is never seen half-removed.
 options:
   root:
@@ -94,26 +94,32 @@ def old(path: Path, grace: int) -> bool:
     return time.time() - path.lstat().st_ctime > grace
 
 
-def wheels_of(root: Path, venvs: set[str]) -> set[str]:
-    """File names of the wheels that the environments were made of."""
-    manifests = (read_json(root / "venvs" / venv / "smokestack.json") or {} for venv in venvs)
+def wheels_of(folders: set[Path]) -> set[str]:
+    """File names of the wheels that the environments and toolkits were made of."""
+    manifests = (read_json(folder / "smokestack.json") or {} for folder in folders)
     return {name for manifest in manifests for name in manifest.get("wheels", ())}
 
 
+def made_of(root: Path, releases: list[dict]) -> set[Path]:
+    """The environments of releases, and the toolkits that were laid out for them."""
+    venvs = {root / "venvs" / release["venv"] for release in releases if release["venv"]}
+    return venvs | {Path(release["toolkit"]) for release in releases if release["toolkit"]}
+
+
 def unused(wanted: dict, kept: list[dict], going: list[dict]) -> Iterator[Path]:
-    """What no kept release uses: environments, their compile caches, wheels and, if asked for, weights."""
+    """What no kept release uses: environments, toolkits, compile caches, wheels and, if asked, weights."""
     root, grace = Path(wanted["root"]), wanted["grace"]
-    used = {release["venv"] for release in kept}
-    dropped = {release["venv"] for release in going}
+    used, dropped = made_of(root, kept), made_of(root, going)
     spared = set(used)
-    for venv in entries(root / "venvs"):
-        if venv.name not in used:
-            if venv.name in dropped or old(venv, grace):
-                yield venv
+    for folder in [*entries(root / "venvs"), *entries(root / "toolkits")]:
+        if folder not in used:
+            if folder in dropped or old(folder, grace):
+                yield folder
             else:
-                spared.add(venv.name)
-    yield from (path for path in entries(Path(wanted["compile_caches"])) if path.name not in spared)
-    wheels, leaving = wheels_of(root, spared), wheels_of(root, dropped)
+                spared.add(folder)
+    venvs = {folder.name for folder in spared if folder.parent.name == "venvs"}
+    yield from (path for path in entries(Path(wanted["compile_caches"])) if path.name not in venvs)
+    wheels, leaving = wheels_of(spared), wheels_of(dropped)
     for path in entries(root / "wheelhouse", "*.whl"):
         if path.name not in wheels and (path.name in leaving or old(path, grace)):
             yield path
@@ -184,7 +190,7 @@ def main() -> None:
     gone = going
     if not module.check_mode:
         try:
-            for name in ("releases", "venvs", "models"):
+            for name in ("releases", "venvs", "toolkits", "models"):
                 for left in entries(root / name, f"{GONE}*"):  # by a run that was killed
                     shutil.rmtree(left)
             gone = [path for path in going if remove(path)]

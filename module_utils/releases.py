@@ -166,6 +166,7 @@ class Store:
             "model": manifest.get("model"),
             "lock_id": manifest.get("lock_id"),
             "venv": manifest.get("venv"),
+            "toolkit": (manifest.get("toolkit") or {}).get("home"),
             "current": release == self.current,
             "previous": release == self.previous,
             "trial": release == self.trial,

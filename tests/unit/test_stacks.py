@@ -301,7 +301,7 @@ def test_a_kernel_from_source_is_refused_by_name() -> None:
 
 
 def test_a_lock_reads_back_as_it_was_written() -> None:
-    assert read_lock(LOCK) == {**META, "count": str(len(WHEELS)), "wheels": WHEELS}
+    assert read_lock(LOCK) == {**META, "count": str(len(WHEELS)), "wheels": WHEELS, "toolkit": []}
 
 
 def test_pip_could_install_from_a_lock() -> None:
