@@ -171,10 +171,10 @@ def transfer(
 
     `lacking` names the missing files: `house` (wheels that the controller lacks), `node` (wheels) and `model`
     (the checkpoint's); its `toolkit` is whether the CUDA toolkit has to be laid out. `checkpoint` lists the
-    files at its source {path, size in bytes}, `releases` those of the node. Returns {download, wheels,
-    model, toolkit}, each {files, bytes}, `model` with `sizes` (file to bytes), `toolkit` being the wheels to lay
-    out; and `environment`: whether the node has an environment from this lock already. A file whose size is not
-    known counts no bytes.
+    files at its source {path, size in bytes}, `releases` those of the node. Returns {download, wheels, model,
+    toolkit}, each {files, bytes}: `model` with `sizes` (file to bytes), `toolkit` being the wheels to lay
+    out; and `environment`: whether the node has an environment from this lock already. A file whose size is
+    not known counts no bytes.
     """
     toolkit = plan["toolkit"]["wheels"] if plan.get("toolkit") else []
     wheels = {wheel["file"]: wheel["size"] for wheel in [*toolkit, *plan["lock"]["wheels"]]}

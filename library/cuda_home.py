@@ -191,6 +191,9 @@ def make(wanted: dict[str, Any], path: Path) -> None:
         *(found for found in staging.rglob("*") if found.is_dir() and not found.is_symlink()),
     ):
         folder.chmod(0o755)
+    torn = unverified(staging, files)  # its memory spares later runs the hashing
+    if torn:
+        raise ToolkitError(f"{staging}: {min(torn)} was not written as it is in its wheel; run again")
     os.sync()  # thousands of files: one sync before the file that declares them whole
     manifest = {"wheels": wanted["wheels"], "files": files, "links": links, "bytes": size}
     write_json(staging / MANIFEST, manifest)

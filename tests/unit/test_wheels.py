@@ -92,7 +92,7 @@ def test_an_unknown_abi_or_platform_is_refused(abi: str, platform: str) -> None:
 
 
 def sized(index: str | None, *sizes: int) -> list[dict[str, Any]]:
-    return [{"file": f"{index}-{size}", "index": index, "size": size} for size in sizes]
+    return [{"name": f"w{size}", "file": f"{index}-{size}", "index": index, "size": size} for size in sizes]
 
 
 def test_a_batch_is_of_one_index_and_keeps_the_limit() -> None:
@@ -105,7 +105,12 @@ def test_a_batch_is_of_one_index_and_keeps_the_limit() -> None:
 
 
 def test_a_wheel_above_the_limit_is_a_batch_of_its_own() -> None:
-    assert [len(group) for group in batches(sized(None, 500, 1, 1), limit=100)] == [1, 2]
+    assert [len(group) for group in batches(sized(None, 500, 1, 2), limit=100)] == [1, 2]
+
+
+def test_two_versions_of_a_package_are_not_asked_of_one_pip() -> None:
+    one, other = sized(None, 2, 1)
+    assert [len(group) for group in batches([one, {**other, "name": one["name"]}])] == [1, 1]
 
 
 # --- downloads -----------------------------------------------------------------------------------

@@ -30,15 +30,18 @@ def make_wheel(
     *,
     requires: str = "",
     size: int = 0,
+    files: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """Write the wheel of a module with this code and `size` bytes or more; returns its entry of a lock.
+
+    Instead of the module it may hold `files`; those below a folder `bin` may be executed by their owner.
 
     Where a test needs the name of a real package, the wheel is a stand-in that holds nothing of it.
     """
     info = f"{name}-{version}.dist-info"
     needs = f"Requires-Dist: {requires}\n" if requires else ""
     files = {
-        f"{name}.py": code,
+        **({f"{name}.py": code} if files is None else files),
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
@@ -52,7 +55,9 @@ def make_wheel(
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for path, text in files.items():
-            archive.writestr(zipfile.ZipInfo(path, LONG_AGO), text)
+            member = zipfile.ZipInfo(path, LONG_AGO)
+            member.external_attr = (0o100744 if "/bin/" in path else 0o100644) << 16
+            archive.writestr(member, text)
     wheel = folder / f"{name}-{version}-py3-none-any.whl"
     wheel.write_bytes(content.getvalue())
     return {
