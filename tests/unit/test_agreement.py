@@ -305,6 +305,16 @@ def test_the_place_of_each_pin_is_known_with_the_line_that_may_stand_there() -> 
     }
 
 
+def test_the_place_of_a_toolkits_wheel_is_its_line() -> None:
+    stack = {**STACK, "cuda_toolkit": {"version": "13.0", "wheels": ["nvidia-nvvm==13.0.88", "uv==0.9"]}}
+    places = stack_places(stack, {**LINES, "cuda_toolkit.wheels[0]": 99})
+    assert places["nvidia-nvvm"] == {
+        "where": "catalog/stacks/demo.yml:99",
+        "line": "- nvidia-nvvm=={version}",
+    }
+    assert places["uv"] == stack_places(STACK, LINES)["uv"]
+
+
 # --- what wheels say -----------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from copy import deepcopy
 from typing import Any
 
@@ -18,7 +19,7 @@ from plan import (
     venv_id,
     wheel_bundles,
 )
-from preflight import GIB, UNPACKED, needed_glibc, preflight_findings
+from preflight import GIB, UNPACKED, disk_bytes, needed_glibc, preflight_findings
 
 MIB = 1 << 20
 STACK = {"name": "demo", "title": "A stack", "imports": ["torch"]}
@@ -246,6 +247,93 @@ def test_a_fresh_node_gets_everything() -> None:
     ]
 
 
+# --- the CUDA toolkit ----------------------------------------------------------------------------
+
+COMPILING = {**STACK, "cuda_toolkit": {"version": "13.0", "wheels": ["nvidia-cuda-nvcc==13.0.88"]}}
+NVCC = {
+    "name": "nvidia-cuda-nvcc",
+    "version": "13.0.88",
+    "file": "nvidia_cuda_nvcc-13.0.88-py3-none-any.whl",
+    "sha256": "e" * 64,
+    "size": 10 * MIB,
+    "index": None,
+}
+LOCK_WITH_TOOLKIT = {**LOCK, "toolkit": [NVCC]}
+
+
+def test_a_plan_without_a_toolkit_has_none() -> None:
+    made = plan()
+    assert (made["toolkit"], made["lock"]["toolkit"], made["environment"]) == (None, [], {"A": "1"})
+
+
+def test_a_toolkit_from_wheels_has_a_folder_of_its_own_and_is_not_in_the_environment() -> None:
+    made = deployment_plan(COMPILING, PROFILE, LOCK_WITH_TOOLKIT, root="/srv")
+    assert made["toolkit"]["source"] == "wheels"
+    assert re.fullmatch(r"/srv/toolkits/13\.0-[0-9a-f]{12}", made["toolkit"]["home"])
+    assert made["environment"] == {"CUDA_HOME": made["toolkit"]["home"], "A": "1"}
+    assert plan_wheels(made) == plan_wheels(plan())
+
+
+def test_a_toolkit_with_another_wheel_is_another_folder_and_another_environment() -> None:
+    lock = {**LOCK, "toolkit": [NVCC | {"sha256": "f" * 64}]}
+    one, other = plan(COMPILING, lock=LOCK_WITH_TOOLKIT), plan(COMPILING, lock=lock)
+    assert one["toolkit"]["home"] != other["toolkit"]["home"]
+    assert len({venv_id(made) for made in (one, other, plan())}) == 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "source", "package"),
+    [
+        pytest.param({"path": "/usr/local/cuda-13.0"}, "path", None, id="path"),
+        pytest.param({"path": "/usr/local/cuda-13.0", "package": "cuda"}, "package", "cuda", id="package"),
+    ],
+)
+def test_a_toolkit_of_the_host_is_where_the_stack_says(
+    asked: dict[str, str], source: str, package: str | None
+) -> None:
+    made = plan({**STACK, "cuda_toolkit": {"version": "13.0", **asked}})
+    home = "/usr/local/cuda-13.0"
+    assert made["toolkit"] == {
+        **{"version": "13.0", "source": source, "home": home, "wheels": [], "package": package},
+    }
+    assert made["environment"]["CUDA_HOME"] == home
+
+
+def test_an_operators_toolkit_stands_in_for_the_stacks() -> None:
+    made = deployment_plan(COMPILING, PROFILE, LOCK_WITH_TOOLKIT, toolkit_path="/opt/cuda")
+    assert (made["toolkit"]["source"], made["toolkit"]["home"]) == ("path", "/opt/cuda")
+    assert made["lock"]["toolkit"] == []
+    assert deployment_plan(STACK, PROFILE, LOCK, toolkit_path="/opt/cuda")["toolkit"] is None
+
+
+def test_a_profile_may_name_another_cuda_home() -> None:
+    profile = {**PROFILE, "environment": {"CUDA_HOME": "/mine"}}
+    assert plan(COMPILING, profile, LOCK_WITH_TOOLKIT)["environment"] == {"CUDA_HOME": "/mine"}
+
+
+def test_the_plan_says_which_toolkit_comes_and_what_is_laid_out() -> None:
+    made = plan(COMPILING, lock=LOCK_WITH_TOOLKIT)
+    lacking = {"house": [], "node": [NVCC["file"]], "model": [], "toolkit": True}
+    made["transfer"] = transfer(made, lacking, [], [])
+    home = made["toolkit"]["home"]
+    lines = told(made)
+    assert f"CUDA toolkit: none -> CUDA 13.0 in {home}" in lines
+    assert "to copy to the node: 1 wheels, 10 MiB; 0 files of the model, 0 bytes" in lines
+    assert f"to lay out: the CUDA toolkit in {home} from 1 wheels, 10 MiB packed" in lines
+
+
+def test_the_toolkit_counts_for_the_disk_until_it_is_there() -> None:
+    made = plan(COMPILING, lock=LOCK_WITH_TOOLKIT)
+    taken = [
+        disk_bytes(
+            made
+            | {"transfer": transfer(made, {"house": [], "node": [], "model": [], "toolkit": lacks}, [], [])}
+        )
+        for lacks in (False, True)
+    ]
+    assert taken[1] - taken[0] == NVCC["size"] * (UNPACKED - 1)
+
+
 def test_the_packages_of_a_stack_that_is_not_resolved_yet_are_not_known() -> None:
     lines = told(plan(lock=LOCK | {"wheels": []}))
     assert lines[0] == "packages: not known until the stack is resolved"
@@ -383,6 +471,7 @@ def test_what_is_moved_is_what_is_missing() -> None:
         "download": {"files": 0, "bytes": 0},
         "wheels": {"files": 2, "bytes": GIB},
         "model": {"files": 2, "bytes": 15, "sizes": {"config.json": 10, "sub/other": 5}},
+        "toolkit": {"files": 0, "bytes": 0},
         "environment": False,
     }
     assert transfer(made, {"house": [], "node": [], "model": []}, [], [{"lock_id": made["lock_id"]}])[

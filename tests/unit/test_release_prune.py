@@ -135,6 +135,33 @@ def test_an_environment_that_no_release_ever_used_is_given_time(prune: RunModule
     assert prune(keep=9, grace=-1)["removed"] == [str(node.root / "venvs/fresh"), str(node.caches / "fresh")]
 
 
+def test_a_toolkit_goes_with_the_last_release_that_was_made_with_it(
+    prune: RunModule, node: Node, tmp_path: Path
+) -> None:
+    for name in ("13.0-used", "13.0-left", "13.1-fresh"):
+        manifest = {"wheels": {f"{name}.whl": "0" * 64, "nvcc.whl": "0" * 64}}
+        node.put(f"opt/toolkits/{name}/smokestack.json", json.dumps(manifest), tmp_path)
+        node.put(f"opt/toolkits/.{name}.lock", "", tmp_path)
+        node.put(f"opt/wheelhouse/{name}.whl", "", tmp_path)
+    node.put("opt/wheelhouse/nvcc.whl", "", tmp_path)
+    homes = {"r1": "/usr/local/cuda-12.9", "r2": "13.0-left", "r3": "13.0-used", "r4": "13.0-left"}
+    for name, home in homes.items():
+        file = node.root / f"releases/{name}/manifest.json"
+        toolkit = {"home": str(node.root / "toolkits" / home)}  # a path of the host stays what it is
+        file.write_text(json.dumps({**json.loads(file.read_text()), "toolkit": toolkit}))
+    removed = prune()["removed"]
+    assert str(node.root / "toolkits/13.0-left") in removed
+    assert node.names("toolkits") == {
+        *("13.0-used", ".13.0-used.lock", "13.1-fresh", ".13.1-fresh.lock"),
+    }
+    there = {"nvcc.whl", "13.0-used.whl", "13.1-fresh.whl", "wv1.whl", "wv3.whl", "shared.whl"}
+    assert node.names("wheelhouse") == there
+    assert prune(grace=-1)["removed"] == [
+        str(node.root / "toolkits/13.1-fresh"),
+        str(node.root / "wheelhouse/13.1-fresh.whl"),
+    ]
+
+
 def test_check_mode_says_what_would_go_and_removes_nothing(prune: RunModule, node: Node) -> None:
     before = sorted(node.root.rglob("*"))
     told = prune(check=True)

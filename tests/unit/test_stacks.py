@@ -14,6 +14,7 @@ from stacks import (
     lock_name,
     lock_problems,
     lock_refusals,
+    lock_wheels,
     node_kinds,
     project,
     read_lock,
@@ -295,6 +296,144 @@ def test_a_kernel_from_source_is_refused_by_name() -> None:
     assert kernel_refusals(STACK) == []
     (refusal,) = kernel_refusals(changed(STACK, "kernel", {"source": {}}))
     assert refusal.startswith("catalog/stacks/demo.yml: kernel.source: kernels are not built from source yet")
+
+
+# --- the CUDA toolkit -----------------------------------------------------------------------------
+
+TOOLKIT_TEXT = TEXT.replace(
+    "torch: 2.9.0+cpu\n",
+    """torch: 2.9.0+cpu
+cuda: "13.0"
+cuda_toolkit:
+  version: "13.0"
+  wheels:
+    - nvidia-cuda-nvcc==13.0.88
+    - nvidia-cuda-crt==13.0.88
+    - nvidia-nvvm==13.0.88
+    - nvidia-cuda-runtime==13.0.96
+    - nvidia-cuda-cccl==13.0.85
+""",
+    1,
+)
+WHEELS_KEY = TOOLKIT_TEXT[TOOLKIT_TEXT.index("  wheels:") : TOOLKIT_TEXT.index("flashinfer:")]
+PART = {**WHEELS[1], "name": "nvidia-cuda-nvcc", "file": "nvidia_cuda_nvcc-13.0.88-py3-none-any.whl"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param(WHEELS_KEY, id="wheels"),
+        pytest.param("  path: /usr/local/cuda-13.0\n", id="path"),
+        pytest.param("  package: cuda-toolkit-13-0\n  path: /usr/local/cuda-13.0\n", id="package"),
+    ],
+)
+def test_a_toolkit_may_come_from_wheels_a_path_or_a_package(source: str) -> None:
+    assert problems(TOOLKIT_TEXT.replace(WHEELS_KEY, source)) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        pytest.param(
+            WHEELS_KEY, "", "9: cuda_toolkit: name where it comes from: wheels, path", id="no source"
+        ),
+        pytest.param(
+            WHEELS_KEY,
+            f"  path: /usr/local/cuda\n{WHEELS_KEY}",
+            "12: cuda_toolkit: wheels and path are named; keep one",
+            id="two sources",
+        ),
+        pytest.param(
+            WHEELS_KEY,
+            "  package: cuda-toolkit-13-0\n",
+            "11: cuda_toolkit.path is missing: the folder that the package puts",
+            id="a package without its folder",
+        ),
+        pytest.param(
+            WHEELS_KEY,
+            "  path: cuda\n",
+            "11: cuda_toolkit.path: must be the folder of a toolkit on the host",
+            id="a relative path",
+        ),
+        pytest.param(
+            "  wheels:\n", "  wheel:\n", "11: cuda_toolkit: unknown key 'wheel'; did you mean", id="typo"
+        ),
+        pytest.param(
+            "    - nvidia-nvvm==13.0.88\n",
+            "",
+            "11: cuda_toolkit.wheels: nvidia-nvvm missing; without it nothing compiles",
+            id="a companion is missing",
+        ),
+        pytest.param(
+            "crt==13.0.88",
+            "crt==13.1.80",
+            "13: cuda_toolkit.wheels[1]: nvidia-cuda-crt==13.1.80 is not of CUDA 13.0",
+            id="a companion of another CUDA",
+        ),
+        pytest.param(
+            "crt==13.0.88", "crt", "13: cuda_toolkit.wheels[1]: must be an exact pin such as", id="no pin"
+        ),
+        pytest.param(
+            "    - nvidia-cuda-crt==13.0.88\n",
+            "    - nvidia-cuda-crt==13.0.88\n    - nvidia_cuda_crt==13.0.48\n",
+            "14: cuda_toolkit.wheels[2]: nvidia-cuda-crt is pinned twice",
+            id="pinned twice",
+        ),
+        pytest.param(
+            'cuda: "13.0"\n',
+            "",
+            "8: cuda_toolkit: the stack has no cuda, so nothing of it is compiled",
+            id="no GPU",
+        ),
+        pytest.param(
+            'cuda: "13.0"\n',
+            'cuda: "12.8"\n',
+            "10: cuda_toolkit.version: a toolkit of CUDA 13.0 compiles nothing for a torch of CUDA 12.8",
+            id="another major",
+        ),
+    ],
+)
+def test_a_wrong_toolkit_is_named_with_its_line(old: str, new: str, problem: str) -> None:
+    assert old in TOOLKIT_TEXT
+    (sentence,) = problems(TOOLKIT_TEXT.replace(old, new, 1))
+    assert sentence.removeprefix("catalog/stacks/demo.yml:")[: len(problem)] == problem
+
+
+def test_pypis_wheels_of_cuda_12_are_no_toolkit() -> None:
+    text = TOOLKIT_TEXT.replace('"13.0"', '"12.9"').replace(
+        "nvidia-cuda-nvcc==13.0.88", "nvidia-cuda-nvcc-cu12==12.9.86"
+    )
+    (sentence,) = problems(text)
+    assert "PyPI's wheels of CUDA 12.9 hold no nvcc; name a path or a package" in sentence
+
+
+def test_a_toolkit_from_wheels_is_part_of_what_a_lock_belongs_to() -> None:
+    stack = yaml.safe_load(TOOLKIT_TEXT)
+    assert stack_pins(stack)["toolkit"] == stack["cuda_toolkit"]["wheels"]
+    assert stack_inputs(stack) != stack_inputs(STACK)
+
+
+def test_a_toolkit_of_the_host_is_not() -> None:
+    stack = {**STACK, "cuda_toolkit": {"version": "13.0", "path": "/usr/local/cuda-13.0"}}
+    assert stack_inputs(stack) == stack_inputs(STACK)
+
+
+def test_a_lock_keeps_the_toolkits_wheels_apart() -> None:
+    text = write_lock(WHEELS, META, [PART])
+    lock = read_lock(text)
+    assert (lock["wheels"], lock["toolkit"], lock["count"]) == (WHEELS, [PART], "3")
+    assert lock_problems(text, STACK, "cp311", "linux_x86_64") == []
+
+
+def test_a_lock_that_lost_a_wheel_of_the_toolkit_is_torn() -> None:
+    lines = write_lock(WHEELS, META, [PART]).splitlines()
+    (problem,) = lock_problems("\n".join(lines[:-2]), STACK, "cp311", "linux_x86_64")
+    assert "holds 2 wheels, its header says 3: it is torn" in problem
+
+
+def test_a_wheel_of_both_the_environment_and_the_toolkit_is_brought_once() -> None:
+    lock = read_lock(write_lock([*WHEELS, PART], META, [PART]))
+    assert lock_wheels(lock) == [PART, *WHEELS]
 
 
 # --- locks ---------------------------------------------------------------------------------------
