@@ -126,7 +126,19 @@ class Toolkit:
         """Whether nvcc compiles a host and a device function for the architecture and links them."""
         source, out = scratch / "second.cu", scratch / "second.so"
         source.write_text(PROGRAM)
-        argv = [self.home / "bin/nvcc", f"-arch={arch}", "-shared", "-Xcompiler", "-fPIC", "-o", out, source]
+        # As builds ask for it. With -arch=sm_120a alone, nvcc 13.0 compiles for a plain compute_120 as well.
+        target = f"arch={arch.replace('sm_', 'compute_')},code={arch}"
+        argv = [
+            self.home / "bin/nvcc",
+            "-gencode",
+            target,
+            "-shared",
+            "-Xcompiler",
+            "-fPIC",
+            "-o",
+            out,
+            source,
+        ]
         status, said = self.run(argv)
         return {"ok": None if status is None else status == 0 and out.is_file(), "said": last_lines(said)}
 

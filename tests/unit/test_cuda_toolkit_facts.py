@@ -260,11 +260,12 @@ def test_nvidias_own_wheels_compile_and_link_for_sm_120a(run_module: RunModule, 
     environment = {"PATH": PATH}
 
     def nvcc(arch: str) -> subprocess.CompletedProcess[str]:
-        argv = [str(home / "bin/nvcc"), f"-arch={arch}", "-o", str(binary), str(source)]
+        target = f"arch=compute_{arch},code=sm_{arch}"
+        argv = [str(home / "bin/nvcc"), "-gencode", target, "-o", str(binary), str(source)]
         return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
 
-    assert "not supported on .target 'sm_120'" in nvcc("sm_120").stderr
-    done = nvcc("sm_120a")
+    assert "not supported on .target 'sm_120'" in nvcc("120").stderr
+    done = nvcc("120a")
     assert done.returncode == 0, done.stderr
     ran = subprocess.run([str(binary)], env=environment, capture_output=True, text=True, check=True)
     assert ran.stdout == "runtime 13000\n"
