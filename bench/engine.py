@@ -27,6 +27,9 @@ sys.path.insert(0, str(ROOT / "filter_plugins"))
 from launch import launch_args  # noqa: E402 - the suite's own rendering of launch options
 
 START_S = 300.0
+# Where a version needs other launch options than the profile has, which are those of 0.5.9. The source of
+# this one is catalog/stacks/cpu-demo-0.5.23.yml.
+OPTIONS = {"0.5.23": {"grammar_backend": "xgrammar"}}
 
 
 class BenchError(Exception):
@@ -169,6 +172,22 @@ def point_at(link: Path, folder: Path) -> None:
     trial.unlink(missing_ok=True)
     trial.symlink_to(folder.resolve(), target_is_directory=True)
     trial.replace(link)
+
+
+def sglang_version(python: Path) -> str:
+    """The version of SGLang in a venv. Raises BenchError."""
+    if not python.exists():
+        raise BenchError(f"{python} does not exist: --engine-python names the Python of a venv with SGLang")
+    code = "import importlib.metadata; print(importlib.metadata.version('sglang'))"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BenchError(f"{python} has no SGLang: bench/README.md says how to get a venv with it")
+    return done.stdout.strip()
+
+
+def options_for(version: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A profile's launch options as a version of SGLang takes them."""
+    return {**options, **OPTIONS.get(version, {})}
 
 
 def default_python() -> Path:
