@@ -43,7 +43,7 @@ _NAME_TOKENS = 8
 _MOST_MIXED = 4
 # Some servers lose calls now and then, so that one is not enough:
 # https://github.com/local-inference-lab/rtx6kpro/blob/master/troubleshooting/common-issues.md
-_CALLS = 4
+_CALLS = 6
 # A streamed call that broke is asked for again so often. SGLang 0.5.9 loses the arguments of a call whose
 # name and rest arrive in one piece (function_call/base_format_detector.py), which a busy event loop makes of
 # them now and then; with --stream-interval 4 it loses a third of all calls, with a wrong parser all.
