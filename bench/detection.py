@@ -43,7 +43,6 @@ from engine import (  # noqa: E402
     Launch,
     ask,
     default_python,
-    options_for,
     refuse_busy,
     running,
     sglang_version,
@@ -51,6 +50,7 @@ from engine import (  # noqa: E402
 from fault_proxy import NO_FAULT, FaultProxy  # noqa: E402
 from faults import FAULTS, by_name  # noqa: E402
 from make_moe import make_moe  # noqa: E402
+from plan import profile_launch  # noqa: E402 - filter_plugins, whose path engine.py has set
 
 USAGE = 64
 HEALTH, HEALTH_GENERATE, SMOKE = "/health", "/health_generate", "smoke"
@@ -753,14 +753,15 @@ def make_bench(options: argparse.Namespace) -> Bench:
     try:
         profile = yaml.safe_load(options.model_profile.read_text(encoding="utf-8"))
         checkpoint = ROOT / profile["checkpoint"]["path"]
-        name, launch, environment = profile["served_name"], profile["launch"], profile.get("environment", {})
-    except (OSError, yaml.YAMLError, LookupError, TypeError) as error:
+        name, environment = profile["served_name"], profile.get("environment", {})
+        version = sglang_version(options.engine_python)
+        launch = profile_launch(profile, {"sglang": {"version": version}})
+    except (OSError, yaml.YAMLError, LookupError, TypeError, ValueError) as error:
         raise BenchError(
             f"--model-profile {options.model_profile}: {type(error).__name__}: {error}"
         ) from None
     work = options.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
-    version = sglang_version(options.engine_python)
     recorded = work / f"baseline-{version}.json" if options.record_baseline else None
     baseline = options.baseline or recorded
     columns = tuple(column for column in COLUMNS if not options.only or column in options.only)
@@ -772,7 +773,7 @@ def make_bench(options: argparse.Namespace) -> Bench:
             python=options.engine_python.absolute(),
             port=options.port,
             name=name,
-            options=options_for(version, launch),
+            options=launch,
             environment={key: str(value) for key, value in environment.items()},
             served=work / "served",
             log=work / "server.log",

@@ -27,9 +27,6 @@ sys.path.insert(0, str(ROOT / "filter_plugins"))
 from launch import launch_args  # noqa: E402 - the suite's own rendering of launch options
 
 START_S = 300.0
-# Where a version needs other launch options than the profile has, which are those of 0.5.9. The source of
-# this one is catalog/stacks/cpu-demo-0.5.23.yml.
-OPTIONS = {"0.5.23": {"grammar_backend": "xgrammar"}}
 
 
 class BenchError(Exception):
@@ -183,11 +180,6 @@ def sglang_version(python: Path) -> str:
     if done.returncode != 0:
         raise BenchError(f"{python} has no SGLang: bench/README.md says how to get a venv with it")
     return done.stdout.strip()
-
-
-def options_for(version: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """A profile's launch options as a version of SGLang takes them."""
-    return {**options, **OPTIONS.get(version, {})}
 
 
 def default_python() -> Path:

@@ -37,7 +37,7 @@ from detection import (
     smaller,
     table,
 )
-from engine import BenchError, Engine, Launch, options_for, running
+from engine import BenchError, Engine, Launch, running
 from llm_gate.cli import parser
 
 ENGINE = "SGLang 0.5.9"
@@ -415,12 +415,6 @@ def test_the_command_line_is_the_profiles_with_a_stable_name(tmp_path: Path) -> 
     ]
 
 
-def test_a_version_that_needs_other_options_gets_them() -> None:
-    profile = {"device": "cpu", "grammar_backend": "llguidance"}
-    assert options_for("0.5.9", profile) == profile
-    assert options_for("0.5.23", profile) == {"device": "cpu", "grammar_backend": "xgrammar"}
-
-
 def test_stopping_ends_the_whole_process_group(tmp_path: Path) -> None:
     code = "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); p.wait()"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
@@ -487,6 +481,14 @@ def test_the_baseline_column_needs_a_baseline(tmp_path: Path, monkeypatch: pytes
     assert made.baseline_of(MOE) == tmp_path / "baseline-0.5.9-moe.json"
     assert made.launch.options["grammar_backend"] == "llguidance"
     assert made.label == ENGINE
+
+
+def test_the_server_is_started_as_its_version_wants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detection, "sglang_version", lambda python: "0.5.23")
+    options = detection.parser().parse_args(["--work", str(tmp_path), "--results", str(tmp_path / "r")])
+    made = detection.make_bench(options)
+    assert made.launch.options["grammar_backend"] == "xgrammar"
+    assert made.label == "SGLang 0.5.23"
 
 
 def test_the_gates_command_line_is_the_documented_one(tmp_path: Path) -> None:
