@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import detection
 import pytest
+from engine import BenchError, refuse_busy
 from test_detection import free_port, is_running
 
 # Stands in for SGLang: it has a child, as SGLang has, and writes down both. It answers its health pages only.
@@ -60,7 +62,14 @@ class StandIn:
     def bench(self, *more: str) -> subprocess.Popen[str]:
         """The bench, measuring one row."""
         command = [sys.executable, detection.__file__, "--engine-python", self.python, "--rows", "sound"]
-        command += ["--work", self.folder / "work", "--results", self.results, "--port", str(free_port())]
+        command += [
+            "--work",
+            self.folder / "work",
+            "--results",
+            self.results,
+            "--port",
+            str(two_free_ports()),
+        ]
         return subprocess.Popen([*command, *more], stderr=subprocess.PIPE, text=True, start_new_session=True)
 
     def pids(self) -> list[int]:
@@ -78,11 +87,22 @@ def to_it(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGTERM)
 
 
-def wait_until(true: Callable[[], bool]) -> None:
+def wait_until(true: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
+    """Wait for something while a process runs."""
     end = time.monotonic() + 60
     while not true():
+        assert process is None or process.poll() is None, process.communicate()
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def two_free_ports() -> int:
+    """The first of two, for the server and the proxy."""
+    while True:
+        port = free_port()
+        with suppress(BenchError):
+            refuse_busy(port + 1)
+            return port
 
 
 @pytest.mark.parametrize("stop", [to_all, to_it])
@@ -92,7 +112,7 @@ def test_nothing_is_left_and_the_next_run_goes_on(
 ) -> None:
     stand_in = StandIn(tmp_path, starts)
     with stand_in.bench() as process:
-        wait_until((tmp_path / ("asked" if starts else "pids")).exists)
+        wait_until((tmp_path / ("asked" if starts else "pids")).exists, process)
         stop(process)
         _out, told = process.communicate(timeout=60)
     assert process.returncode == 1
