@@ -61,15 +61,9 @@ class StandIn:
 
     def bench(self, *more: str) -> subprocess.Popen[str]:
         """The bench, measuring one row."""
+        port = str(two_free_ports())
         command = [sys.executable, detection.__file__, "--engine-python", self.python, "--rows", "sound"]
-        command += [
-            "--work",
-            self.folder / "work",
-            "--results",
-            self.results,
-            "--port",
-            str(two_free_ports()),
-        ]
+        command += ["--work", self.folder / "work", "--results", self.results, "--port", port]
         return subprocess.Popen([*command, *more], stderr=subprocess.PIPE, text=True, start_new_session=True)
 
     def pids(self) -> list[int]:
