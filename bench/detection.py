@@ -128,13 +128,15 @@ def all_rows(other_model: bool) -> list[Row]:
 
 def expert_rows() -> list[Row]:
     """The mixture of experts: sound, with routers that are lost but do no harm, and with its faults."""
-    kind = "experts"
+    few = "a quarter of the tokens takes half of one layer from it: too slight for answers and known texts"
     rows = [Row("moe:sound", "sound", "the mixture of experts", MOE, sound=True)]
     for name, told in expert_variants().items():
         sound = name in EQUAL
-        rows.append(Row(f"moe:{name}", "sound" if sound else kind, told, MOE, name, sound=sound))
+        kind = "sound" if sound else "experts"
+        why = few if name.startswith("expert_") else ""
+        rows.append(Row(f"moe:{name}", kind, told, MOE, name, sound=sound, if_missed=why))
     told = "the shares of a token's experts do not add up to 1"
-    rows.append(Row("moe:shares", kind, told, MOE, config=json.dumps({"norm_topk_prob": False})))
+    rows.append(Row("moe:shares", "experts", told, MOE, config=json.dumps({"norm_topk_prob": False})))
     return rows
 
 

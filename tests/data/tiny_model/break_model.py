@@ -97,6 +97,13 @@ class Weights:
             raise BreakError(f"no tensor's name ends in {' or '.join(endings)}")
         return names
 
+    def names_within(self, part: str, ending: str) -> list[str]:
+        """The tensors whose names have that part and end so, sorted; raises BreakError if there are none."""
+        names = [name for name in self.names() if part in name and name.endswith(ending)]
+        if not names:
+            raise BreakError(f"no tensor's name has {part} and ends in {ending}")
+        return names
+
     def read(self, name: str) -> list[float]:
         """The values of a tensor, row by row."""
         count, offset = self._place(name)
@@ -139,8 +146,8 @@ KEYS = "self_attn.k_proj.weight"
 VALUES = "self_attn.v_proj.weight"
 ATTENTION_OUTPUTS = "self_attn.o_proj.weight"
 # Of a mixture of experts, as make_moe.py makes it.
+ALL_EXPERTS = ".mlp.experts."
 ONE_EXPERT = "model.layers.1.mlp.experts.3"
-DOWN_PROJECTION = "down_proj.weight"
 ROUTERS = "mlp.gate.weight"
 
 
@@ -193,27 +200,27 @@ def rebalanced(by: float) -> Fault:
     return fault
 
 
-def in_expert(fault: Callable[[Weights, str], None]) -> Fault:
-    """Spoil one expert of 32, which the router gives about a quarter of its layer's tokens."""
-    return lambda weights: fault(weights, ONE_EXPERT)
-
-
 def scaled_expert(by: float) -> Fault:
-    """One expert's scale wrong or, with 0, its weights never filled in."""
+    """One expert's scale wrong or, with 0, its weights never filled in. It gets a quarter of the tokens."""
     return scaled(f"{ONE_EXPERT}.down_proj.weight", by=by)
 
 
-def nan_in_one_expert(weights: Weights, expert: str) -> None:
+def nan_in_one_expert(weights: Weights) -> None:
     """One NaN in one expert: only texts with a token of this expert meet it."""
-    weights.poke(f"{expert}.down_proj.weight", 5, BF16_NAN)
+    weights.poke(f"{ONE_EXPERT}.down_proj.weight", 5, BF16_NAN)
 
 
-def gate_and_up_swapped(weights: Weights, expert: str) -> None:
-    """Engines keep gate and up in one tensor: here the halves stand in the wrong order."""
-    gate, up = f"{expert}.gate_proj.weight", f"{expert}.up_proj.weight"
-    gates, ups = weights.read(gate), weights.read(up)
-    weights.write(gate, ups)
-    weights.write(up, gates)
+def gate_and_up_swapped(within: str) -> Fault:
+    """Engines keep gate and up in one tensor: here the halves of these experts stand in the wrong order."""
+
+    def fault(weights: Weights) -> None:
+        for gate in weights.names_within(within, "gate_proj.weight"):
+            up = gate.replace("gate_proj", "up_proj")
+            gates, ups = weights.read(gate), weights.read(up)
+            weights.write(gate, ups)
+            weights.write(up, gates)
+
+    return fault
 
 
 def down_of_the_neighbour(*layers: int) -> Fault:
@@ -221,12 +228,7 @@ def down_of_the_neighbour(*layers: int) -> Fault:
 
     def fault(weights: Weights) -> None:
         for layer in layers:
-            start = f"model.layers.{layer}.mlp.experts."
-            names = [
-                name for name in weights.names() if name.startswith(start) and name.endswith(DOWN_PROJECTION)
-            ]
-            if not names:
-                raise BreakError(f"no tensor's name begins with {start}")
+            names = weights.names_within(f".{layer}{ALL_EXPERTS}", "down_proj.weight")
             values = [weights.read(name) for name in names]
             for name, other in zip(names, [values[-1], *values[:-1]], strict=True):
                 weights.write(name, other)
@@ -302,8 +304,9 @@ _EXPERT_VARIANTS = (
     Variant("expert_x16", "one expert 16 times too large", scaled_expert(16)),
     Variant("expert_zero", "one expert never filled in: all zeros", scaled_expert(0)),
     Variant("expert_neg", "one expert with the wrong sign", scaled_expert(-1)),
-    Variant("expert_nan", "one NaN weight in one expert", in_expert(nan_in_one_expert)),
-    Variant("expert_swapped", "gate and up swapped in one expert", in_expert(gate_and_up_swapped)),
+    Variant("expert_nan", "one NaN weight in one expert", nan_in_one_expert),
+    Variant("expert_swapped", "gate and up swapped in one expert", gate_and_up_swapped(ONE_EXPERT)),
+    Variant("gate_up_swapped", "gate and up swapped in all experts", gate_and_up_swapped(ALL_EXPERTS)),
     Variant(
         "down_off_by_one_layer", "one layer's experts with their neighbours' down", down_of_the_neighbour(1)
     ),
