@@ -334,10 +334,10 @@ def test_a_baseline_is_recorded_for_each_model_that_has_none(
     assert bench.bases == ["moe", "moe"]  # type: ignore[attr-defined]
 
 
-def test_the_smaller_set_has_the_faults_of_the_server_alone() -> None:
+def test_the_smaller_set_has_the_faults_of_the_model_alone() -> None:
     names = {row.name for row in smaller(all_rows(other_model=False))}
-    assert {"sound", "weights:nan", "slight:scale_x2", "fp8-kv:kv_big", "moe:sound"} <= names
-    assert not any(name.startswith("proxy:") for name in names)
+    assert {"sound", "weights:nan", "slight:scale_x2", "moe:sound", "moe:shares"} <= names
+    assert not any(name.startswith(("proxy:", "fp8-kv:", "bf16-kv:")) for name in names)
 
 
 def test_the_selected_cells_are_measured_again(bench: Bench) -> None:
