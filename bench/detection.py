@@ -36,10 +36,21 @@ BENCH = Path(__file__).resolve().parent
 ROOT = BENCH.parent
 sys.path[:0] = [str(BENCH), str(ROOT / "tests" / "data" / "tiny_model")]
 
-from break_model import break_checkpoint  # noqa: E402
-from engine import BenchError, Engine, Launch, ask, default_python, refuse_busy, running  # noqa: E402
+from break_model import break_checkpoint, expert_variants  # noqa: E402
+from engine import (  # noqa: E402
+    BenchError,
+    Engine,
+    Launch,
+    ask,
+    default_python,
+    refuse_busy,
+    running,
+    sglang_version,
+)
 from fault_proxy import NO_FAULT, FaultProxy  # noqa: E402
 from faults import FAULTS, by_name  # noqa: E402
+from make_moe import make_moe  # noqa: E402
+from plan import profile_launch  # noqa: E402 - filter_plugins, whose path engine.py has set
 
 USAGE = 64
 HEALTH, HEALTH_GENERATE, SMOKE = "/health", "/health_generate", "smoke"
@@ -57,20 +68,28 @@ WEIGHT_FAULTS = (
 )
 # Slight enough that no answer shows them: what a baseline is for.
 SLIGHT_FAULTS = ("scale_x2", "k_x0.8", "kv_noise_0.2")
-# Weights that are not broken: the model under test, and another one.
-GOOD, OTHER = "good", "other"
 KV_FAULTS = ("kv_small", "kv_big")
+# The experts of make_moe.py are equal, so that it does not matter which of them the routers choose.
+EQUAL = ("router_lost",)
+# The models that a server is started with: the one under test, its mixture of experts, and another one.
+GOOD, MOE, OTHER = "good", "moe", "other"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One server to test: its weights, how it is started, the proxy's fault. `sound` rows must pass."""
+    """One server to test: its model, how it is started, the proxy's fault. `sound` rows must pass.
+
+    `weights` names what is broken of the model, nothing where it is empty. `config` is JSON that the server
+    takes in place of what config.json says.
+    """
 
     name: str
     kind: str
     summary: str
-    weights: str = GOOD
+    model: str = GOOD
+    weights: str = ""
     kv_dtype: str = ""
+    config: str = ""
     fault: str = "none"
     sound: bool = False
     source: str = ""
@@ -82,11 +101,15 @@ def all_rows(other_model: bool) -> list[Row]:
     rows = [Row("sound", "sound", "nothing is wrong, through the proxy", sound=True)]
     rows += [Row(f"weights:{name}", "weights", name, weights=name) for name in WEIGHT_FAULTS]
     why = "no answer and no known text shows it: only a baseline knows what it was"
-    rows += [Row(f"slight:{name}", "slight weights", name, name, if_missed=why) for name in SLIGHT_FAULTS]
+    for name in SLIGHT_FAULTS:
+        rows.append(Row(f"slight:{name}", "slight weights", name, weights=name, if_missed=why))
     for name in KV_FAULTS:
-        rows.append(Row(f"bf16-kv:{name}", "sound", f"{name} with a bfloat16 KV cache", name, sound=True))
+        told = f"{name} with a bfloat16 KV cache"
+        rows.append(Row(f"bf16-kv:{name}", "sound", told, weights=name, sound=True))
     for name in KV_FAULTS:
-        rows.append(Row(f"fp8-kv:{name}", "kv cache", f"{name} with an FP8 KV cache", name, "fp8_e4m3"))
+        told = f"{name} with an FP8 KV cache"
+        rows.append(Row(f"fp8-kv:{name}", "kv cache", told, weights=name, kv_dtype="fp8_e4m3"))
+    rows += expert_rows()
     rows += [
         Row(
             name=f"proxy:{fault.name}",
@@ -99,8 +122,31 @@ def all_rows(other_model: bool) -> list[Row]:
         for fault in FAULTS
     ]
     if other_model:
-        rows.append(Row("other-model", "wrong model", "a sound model of the right name", weights=OTHER))
+        rows.append(Row("other-model", "wrong model", "a sound model of the right name", OTHER))
     return rows
+
+
+def expert_rows() -> list[Row]:
+    """The mixture of experts: sound, with routers that are lost but do no harm, and with its faults."""
+    few = "a quarter of the tokens takes half of one layer from it: too slight for answers and known texts"
+    rows = [Row("moe:sound", "sound", "the mixture of experts", MOE, sound=True)]
+    for name, told in expert_variants().items():
+        sound = name in EQUAL
+        kind = "sound" if sound else "experts"
+        why = few if name.startswith("expert_") else ""
+        rows.append(Row(f"moe:{name}", kind, told, MOE, name, sound=sound, if_missed=why))
+    told = "the shares of a token's experts do not add up to 1"
+    rows.append(Row("moe:shares", "experts", told, MOE, config=json.dumps({"norm_topk_prob": False})))
+    return rows
+
+
+def smaller(rows: Sequence[Row]) -> list[Row]:
+    """The rows whose fault is the model's. What the proxy does is much the same for each version.
+
+    Those of the FP8 KV cache are left out: on a CPU without AMX, SGLang 0.5.23 refuses one at start ("CPU FP8
+    KV cache requires Intel AMX support", kv_cache_configurator.py).
+    """
+    return [row for row in rows if row.fault == "none" and row.weights not in KV_FAULTS]
 
 
 def select(rows: Sequence[Row], patterns: Sequence[str]) -> list[Row]:
@@ -325,51 +371,69 @@ class Bench:
     columns: tuple[str, ...]
     say: Callable[[str], None]
     label: str = ""
+    moe: Path | None = None
 
     def measure(self, rows: Sequence[Row]) -> None:
         """Fill in every missing cell of these rows, one server for all rows that are started alike."""
 
-        def launched(row: Row) -> tuple[str, bool]:
-            return row.kv_dtype, row.weights == OTHER
+        def launched(row: Row) -> tuple[str, str, str]:
+            # Another model has another shape or tokenizer, so that its weights alone would not do.
+            return row.model, row.kv_dtype, row.config
 
-        for (kv_dtype, is_other), group in groupby(sorted(rows, key=launched), key=launched):
+        for (model, kv_dtype, config), group in groupby(sorted(rows, key=launched), key=launched):
             todo = [row for row in group if self._missing(row)]
-            launch = self.launch_with({"kv_cache_dtype": kv_dtype} if kv_dtype else {})
-            # The other model has a tokenizer of its own, so that its weights alone would not do.
-            base = self.weights(OTHER if is_other else GOOD)
+            options = {"kv_cache_dtype": kv_dtype, "json_model_override_args": config}
+            launch = self.launch_with({name: value for name, value in options.items() if value})
             while todo:
                 # NaN can end a server: the next rows get a new one.
-                with running(launch, base) as engine:
+                with running(launch, self.model(model)) as engine:
                     while todo and engine.lives():
                         self._measure_row(engine, todo.pop(0))
 
-    def record(self, baseline: Path) -> None:
-        """Record a baseline of the sound server: five passes, one beside load, two after a new start."""
+    def record(self, models: Iterable[str]) -> None:
+        """Record the baseline of each of these models that has none."""
+        for model in models:
+            baseline = self.baseline_of(model)
+            if baseline is not None and not baseline.exists():
+                self._record(model, baseline)
+
+    def _record(self, model: str, baseline: Path) -> None:
+        """Record a baseline of a sound server: five passes, one beside load, two after a new start."""
         passes: list[Path] = []
         for besides in ((0, 0, 8), (0, 0)):
-            with running(self.launch, self.good) as engine:
+            with running(self.launch, self.model(model)) as engine:
                 for beside in besides:
                     passes.append(self.folder / f"pass-{len(passes) + 1}.json")
                     record_pass(self.gate, engine.url, passes[-1], beside)
-                    self.say(f"baseline: pass {len(passes)} of 5")
+                    self.say(f"baseline of {model}: pass {len(passes)} of 5")
         merge_passes(passes, baseline)
 
+    def baseline_of(self, model: str) -> Path | None:
+        """Where the baseline is that a model is held against; another model has the right one's name."""
+        path = self.gate.baseline
+        if path is None or model != MOE:
+            return path
+        return path.with_name(f"{path.stem}-{model}{path.suffix}")
+
     def _missing(self, row: Row) -> list[str]:
-        return self.results.missing(row, self.columns, self.label)
+        columns = list(self.columns)
+        baseline = self.baseline_of(row.model)
+        if row.model == MOE and GATE_BASELINE in columns and not (baseline and baseline.exists()):
+            columns.remove(GATE_BASELINE)
+        return self.results.missing(row, columns, self.label)
 
     def _measure_row(self, engine: Engine, row: Row) -> None:
         columns = self._missing(row)
-        has_own_weights = row.weights not in (GOOD, OTHER)
-        if has_own_weights:
-            engine.load(self.weights(row.weights))
+        if row.weights:
+            engine.load(self.weights(row))
         for group in ((HEALTH,), (HEALTH_GENERATE,), (SMOKE, GATE), (GATE_BASELINE,)):
             wanted = [column for column in group if column in columns]
             # Each check meets a fresh proxy, since some faults count requests.
             if wanted:
                 with FaultProxy(engine.url, self.fault(row), self.proxy_port, self.seed) as proxy:
                     self._ask(proxy.url, row, wanted)
-        if has_own_weights and engine.lives():
-            engine.load(self.good)
+        if row.weights and engine.lives():
+            engine.load(self.model(row.model))
 
     def fault(self, row: Row) -> Any:
         return NO_FAULT if row.fault == "none" else by_name()[row.fault]
@@ -379,7 +443,8 @@ class Bench:
         if columns[0] in (HEALTH, HEALTH_GENERATE):
             self._add(row, columns[0], look_at_page(url, columns[0]))
             return
-        run = self.gate.run(url, with_baseline=columns == [GATE_BASELINE])
+        gate = replace(self.gate, baseline=self.baseline_of(row.model))
+        run = gate.run(url, with_baseline=columns == [GATE_BASELINE])
         for column in columns:
             # The founding five are the gate's first probe, so one run tells both.
             self._add(row, column, run.only("smoke") if column == SMOKE else run)
@@ -435,15 +500,22 @@ class Bench:
         """The launch with other options."""
         return replace(self.launch, options={**self.launch.options, **options})
 
-    def weights(self, name: str) -> Path:
-        """The folder of a variant of the checkpoint, made at its first use."""
-        if name == GOOD:
-            return self.good
+    def model(self, name: str) -> Path:
+        """The folder of a sound model; the mixture of experts is made at its first use."""
+        if name == MOE:
+            if self.moe is None:
+                self.moe = self.folder / "weights" / MOE
+                make_moe(self.good, self.moe)
+            return self.moe
         if name == OTHER:
             assert self.other is not None
             return self.other
-        folder = self.folder / "weights" / name
-        break_checkpoint(self.good, folder, name)
+        return self.good
+
+    def weights(self, row: Row) -> Path:
+        """The folder of a row's broken weights, made at their first use."""
+        folder = self.folder / "weights" / row.weights
+        break_checkpoint(self.model(row.model), folder, row.weights)
         return folder
 
 
@@ -630,8 +702,18 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="another sound checkpoint of the same architecture, the wrong model",
     )
-    add("--baseline", type=Path, metavar="FILE", help="a recorded baseline of the model")
-    add("--record-baseline", action="store_true", help="record one first in --work, if none is there")
+    add(
+        "--baseline",
+        type=Path,
+        metavar="FILE",
+        help="a recorded baseline of the model; NAME-moe.json beside NAME.json is the mixture of experts'",
+    )
+    add("--record-baseline", action="store_true", help="record them first, in --work, if none are there")
+    add(
+        "--smaller",
+        action="store_true",
+        help="only the rows whose fault is the model's: for another version",
+    )
     add(
         "--rows",
         action="append",
@@ -677,14 +759,17 @@ def make_bench(options: argparse.Namespace) -> Bench:
     try:
         profile = yaml.safe_load(options.model_profile.read_text(encoding="utf-8"))
         checkpoint = ROOT / profile["checkpoint"]["path"]
-        name, launch, environment = profile["served_name"], profile["launch"], profile.get("environment", {})
-    except (OSError, yaml.YAMLError, LookupError, TypeError) as error:
+        name, environment = profile["served_name"], profile.get("environment", {})
+        version = sglang_version(options.engine_python)
+        launch = profile_launch(profile, {"sglang": {"version": version}})
+    except (OSError, yaml.YAMLError, LookupError, TypeError, ValueError) as error:
         raise BenchError(
             f"--model-profile {options.model_profile}: {type(error).__name__}: {error}"
         ) from None
     work = options.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
-    baseline = options.baseline or (work / "baseline.json" if options.record_baseline else None)
+    recorded = work / f"baseline-{version}.json" if options.record_baseline else None
+    baseline = options.baseline or recorded
     columns = tuple(column for column in COLUMNS if not options.only or column in options.only)
     if baseline is None:
         columns = tuple(column for column in columns if column != GATE_BASELINE)
@@ -707,6 +792,7 @@ def make_bench(options: argparse.Namespace) -> Bench:
         results=Results.read(options.results),
         columns=columns,
         say=lambda line: print(line, file=sys.stderr, flush=True),
+        label=f"SGLang {version}",
     )
 
 
@@ -720,17 +806,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # As Ctrl-C does, so that the server is stopped.
     signal.signal(signal.SIGTERM, _terminated)
     rows = all_rows(options.other_model is not None)
+    rows = smaller(rows) if options.smaller else rows
     try:
         chosen = select(rows, options.rows)
         if options.list:
             print("\n".join(f"{row.name:32} {row.summary}" for row in chosen))
             return 0
         bench = make_bench(options)
-        bench.label = engine_version(bench.launch.python)
         refuse_busy(options.port + 1)
-        baseline = bench.gate.baseline
-        if options.record_baseline and baseline is not None and not baseline.exists():
-            bench.record(baseline)
+        if options.record_baseline:
+            models = {row.model for row in chosen}
+            bench.record([GOOD, *models & {MOE}])
         if options.again:
             forget(bench.results, chosen, bench.columns, bench.label)
         if not options.no_rows:
@@ -761,17 +847,6 @@ def forget(results: Results, rows: Sequence[Row], columns: Iterable[str], engine
     for row in rows:
         for column in columns:
             results.cells.pop((row.name, column, engine), None)
-
-
-def engine_version(python: Path) -> str:
-    """The version of SGLang in a venv. Raises BenchError."""
-    if not python.exists():
-        raise BenchError(f"{python} does not exist: --engine-python names the Python of a venv with SGLang")
-    code = "import importlib.metadata; print(importlib.metadata.version('sglang'))"
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise BenchError(f"{python} has no SGLang: bench/README.md says how to get a venv with it")
-    return f"SGLang {done.stdout.strip()}"
 
 
 if __name__ == "__main__":

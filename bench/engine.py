@@ -171,6 +171,17 @@ def point_at(link: Path, folder: Path) -> None:
     trial.replace(link)
 
 
+def sglang_version(python: Path) -> str:
+    """The version of SGLang in a venv. Raises BenchError."""
+    if not python.exists():
+        raise BenchError(f"{python} does not exist: --engine-python names the Python of a venv with SGLang")
+    code = "import importlib.metadata; print(importlib.metadata.version('sglang'))"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BenchError(f"{python} has no SGLang: bench/README.md says how to get a venv with it")
+    return done.stdout.strip()
+
+
 def default_python() -> Path:
     """The Python of the venv that a deployment made on this machine, else the one that runs this."""
     deployed = Path("/opt/sglang/current/venv/bin/python")

@@ -12,7 +12,14 @@ from pathlib import Path
 
 import pytest
 from data.tiny_model import break_model
-from data.tiny_model.break_model import BreakError, Weights, break_checkpoint, main, variants
+from data.tiny_model.break_model import (
+    BreakError,
+    Weights,
+    all_variants,
+    break_checkpoint,
+    main,
+    variants,
+)
 
 DATA = Path(__file__).parents[1] / "data"
 GOOD = DATA / "tiny-qwen3"
@@ -248,7 +255,7 @@ def test_a_wrong_call_is_one_line_and_64(
 
 def test_the_list_has_one_line_for_each_variant(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(variants())
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(all_variants())
 
 
 def test_the_script_needs_nothing_but_python(tmp_path: Path) -> None:

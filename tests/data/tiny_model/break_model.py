@@ -82,6 +82,10 @@ class Weights:
         """The file as it stands now."""
         return bytes(self._content)
 
+    def names(self) -> list[str]:
+        """The names of all tensors, sorted."""
+        return sorted(self._tensors)
+
     def shape(self, name: str) -> list[int]:
         """The shape of a tensor."""
         return list(self._tensor(name)["shape"])
@@ -91,6 +95,13 @@ class Weights:
         names = sorted(name for name in self._tensors if name.endswith(endings))
         if not names:
             raise BreakError(f"no tensor's name ends in {' or '.join(endings)}")
+        return names
+
+    def names_within(self, part: str, ending: str) -> list[str]:
+        """The tensors whose names have that part and end so, sorted; raises BreakError if there are none."""
+        names = [name for name in self.names() if part in name and name.endswith(ending)]
+        if not names:
+            raise BreakError(f"no tensor's name has {part} and ends in {ending}")
         return names
 
     def read(self, name: str) -> list[float]:
@@ -134,6 +145,10 @@ QUERY_NORMS = "self_attn.q_norm.weight"
 KEYS = "self_attn.k_proj.weight"
 VALUES = "self_attn.v_proj.weight"
 ATTENTION_OUTPUTS = "self_attn.o_proj.weight"
+# Of a mixture of experts, as make_moe.py makes it.
+ALL_EXPERTS = ".mlp.experts."
+ONE_EXPERT = "model.layers.1.mlp.experts.3"
+ROUTERS = "mlp.gate.weight"
 
 
 def nan_in_one_weight(weights: Weights) -> None:
@@ -166,7 +181,7 @@ def noisy(*endings: str, deviations: float) -> Fault:
         for name in weights.names_ending(endings):
             values = weights.read(name)
             size = deviations * _standard_deviation(values)
-            weights.write(name, [value + size * _nearly_normal(rng) for value in values])
+            weights.write(name, [value + size * nearly_normal(rng) for value in values])
 
     return fault
 
@@ -185,12 +200,58 @@ def rebalanced(by: float) -> Fault:
     return fault
 
 
+def scaled_expert(by: float) -> Fault:
+    """One expert's scale wrong or, with 0, its weights never filled in. It gets a quarter of the tokens."""
+    return scaled(f"{ONE_EXPERT}.down_proj.weight", by=by)
+
+
+def nan_in_one_expert(weights: Weights) -> None:
+    """One NaN in one expert: only texts with a token of this expert meet it."""
+    weights.poke(f"{ONE_EXPERT}.down_proj.weight", 5, BF16_NAN)
+
+
+def gate_and_up_swapped(within: str) -> Fault:
+    """Engines keep gate and up in one tensor: here the halves of these experts stand in the wrong order."""
+
+    def fault(weights: Weights) -> None:
+        for gate in weights.names_within(within, "gate_proj.weight"):
+            up = gate.replace("gate_proj", "up_proj")
+            gates, ups = weights.read(gate), weights.read(up)
+            weights.write(gate, ups)
+            weights.write(up, gates)
+
+    return fault
+
+
+def down_of_the_neighbour(*layers: int) -> Fault:
+    """Engines keep all experts' down projections in one tensor: here it is off by one expert."""
+
+    def fault(weights: Weights) -> None:
+        for layer in layers:
+            names = weights.names_within(f".{layer}{ALL_EXPERTS}", "down_proj.weight")
+            values = [weights.read(name) for name in names]
+            for name, other in zip(names, [values[-1], *values[:-1]], strict=True):
+                weights.write(name, other)
+
+    return fault
+
+
+def router_lost(weights: Weights) -> None:
+    """Every router is 0, so that all tokens take the same experts."""
+    scaled(ROUTERS, by=0)(weights)
+
+
+def nan_in_one_router(weights: Weights) -> None:
+    """One NaN in one router: the shares of all experts are NaN for every token of that layer."""
+    weights.poke(f"model.layers.1.{ROUTERS}", 5, BF16_NAN)
+
+
 def _standard_deviation(values: Sequence[float]) -> float:
     mean = math.fsum(values) / len(values)
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
-def _nearly_normal(rng: random.Random) -> float:
+def nearly_normal(rng: random.Random) -> float:
     """Mean 0, deviation 1. Sums of uniform numbers: exact everywhere, unlike logarithms and sines."""
     return sum(rng.random() for _ in range(12)) - 6.0
 
@@ -237,10 +298,37 @@ _VARIANTS = (
     Variant("kv_small_1024", "the same with 1/1024", rebalanced(1 / 1024)),
 )
 
+# Of the twin that make_moe.py makes. One expert is one of the eight of one layer of four.
+_EXPERT_VARIANTS = (
+    Variant("expert_x8", "one expert 8 times too large", scaled_expert(8)),
+    Variant("expert_x16", "one expert 16 times too large", scaled_expert(16)),
+    Variant("expert_zero", "one expert never filled in: all zeros", scaled_expert(0)),
+    Variant("expert_neg", "one expert with the wrong sign", scaled_expert(-1)),
+    Variant("expert_nan", "one NaN weight in one expert", nan_in_one_expert),
+    Variant("expert_swapped", "gate and up swapped in one expert", gate_and_up_swapped(ONE_EXPERT)),
+    Variant("gate_up_swapped", "gate and up swapped in all experts", gate_and_up_swapped(ALL_EXPERTS)),
+    Variant(
+        "down_off_by_one_layer", "one layer's experts with their neighbours' down", down_of_the_neighbour(1)
+    ),
+    Variant("down_off_by_one", "all experts with their neighbours' down", down_of_the_neighbour(0, 1, 2, 3)),
+    Variant("router_nan", "one NaN weight in one router", nan_in_one_router),
+    Variant("router_lost", "right all the same: every token to the same two experts", router_lost),
+)
+
 
 def variants() -> dict[str, str]:
-    """Each variant's name with one line about it."""
+    """Each variant's name of a dense checkpoint with one line about it."""
     return {variant.name: variant.summary for variant in _VARIANTS}
+
+
+def expert_variants() -> dict[str, str]:
+    """Those of a mixture of experts."""
+    return {variant.name: variant.summary for variant in _EXPERT_VARIANTS}
+
+
+def all_variants() -> dict[str, str]:
+    """Both."""
+    return variants() | expert_variants()
 
 
 # --- folders -------------------------------------------------------------------------------------
@@ -255,40 +343,42 @@ def break_checkpoint(good: Path, out: Path, variant: str) -> bool:
     variant fits, or ``out`` holds anything else.
     """
     good, out = good.resolve(), out.resolve()
-    fault = next((known.fault for known in _VARIANTS if known.name == variant), None)
+    fault = next((known.fault for known in (*_VARIANTS, *_EXPERT_VARIANTS) if known.name == variant), None)
     if fault is None:
-        raise BreakError(f"unknown variant {variant!r}, known are: {', '.join(variants())}")
+        raise BreakError(f"unknown variant {variant!r}, known are: {', '.join(all_variants())}")
     if not (good / "config.json").is_file() or not (good / WEIGHTS_FILE).is_file():
         raise BreakError(f"{good} is not a checkpoint: config.json and {WEIGHTS_FILE} are expected there")
-    if out == good or good in out.parents or out in good.parents:
-        raise BreakError(f"{out} must be a folder apart from {good}")
-    if not _may_replace(out):
-        raise BreakError(f"{out} holds something else: name a new or an empty folder")
-
     files = {path.name: path.read_bytes() for path in sorted(good.iterdir()) if path.is_file()}
     weights = Weights(files[WEIGHTS_FILE])
     fault(weights)
     files[WEIGHTS_FILE] = weights.to_bytes()
     files[MARKER_FILE] = (json.dumps({"variant": variant}) + "\n").encode()
+    return put_folder(good, out, files, replaceable=_is_variant(out))
+
+
+def put_folder(good: Path, out: Path, files: dict[str, bytes], replaceable: bool) -> bool:
+    """Make ``out``, a folder apart from ``good``, hold these files; return whether anything changed.
+
+    It appears whole or not at all. Raises BreakError if it holds something else and is not replaceable.
+    """
+    if out == good or good in out.parents or out in good.parents:
+        raise BreakError(f"{out} must be a folder apart from {good}")
+    is_new = not out.exists() or (out.is_dir() and not any(out.iterdir()))
+    if not is_new and not replaceable:
+        raise BreakError(f"{out} holds something else: name a new or an empty folder")
     if _holds(out, files):
         return False
     _replace_folder(out, files)
     return True
 
 
-def _may_replace(out: Path) -> bool:
-    """Whether the folder is missing, empty, or was written by this program."""
-    if not out.exists():
-        return True
-    if not out.is_dir():
-        return False
-    if not any(out.iterdir()):
-        return True
+def _is_variant(out: Path) -> bool:
+    """Whether the folder was written by this program."""
     try:
         marker = json.loads((out / MARKER_FILE).read_bytes())
     except (OSError, ValueError):
         return False
-    return isinstance(marker, dict) and marker.get("variant") in variants()
+    return isinstance(marker, dict) and marker.get("variant") in all_variants()
 
 
 def _holds(folder: Path, files: dict[str, bytes]) -> bool:
@@ -332,8 +422,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = parser.parse_args(arguments)
         if options.list:
-            width = max(map(len, variants()))
-            print(*(f"{name:{width}}  {summary}" for name, summary in variants().items()), sep="\n")
+            width = max(map(len, all_variants()))
+            print(*(f"{name:{width}}  {summary}" for name, summary in all_variants().items()), sep="\n")
             return 0
         if options.variant is None:
             raise BreakError("GOOD_DIR, OUT_DIR and VARIANT are needed (or --list)")

@@ -15,12 +15,15 @@ from typing import Any
 
 import detection
 import pytest
-from break_model import variants
+from break_model import expert_variants, variants
 from detection import (
     GATE,
     GATE_BASELINE,
+    GOOD,
     HEALTH,
     HEALTH_GENERATE,
+    MOE,
+    OTHER,
     SMOKE,
     Bench,
     Cell,
@@ -31,6 +34,7 @@ from detection import (
     all_rows,
     read_report,
     select,
+    smaller,
     table,
 )
 from engine import BenchError, Engine, Launch, running
@@ -62,6 +66,7 @@ def test_every_weight_fault_of_the_lab_has_a_row() -> None:
     rows = {row.weights for row in all_rows(other_model=False)}
     # Numerically the same as kv_small.
     assert set(variants()) - {"kv_small_1024"} <= rows
+    assert set(expert_variants()) <= rows
     names = [row.name for row in all_rows(other_model=True)]
     assert len(names) == len(set(names))
     assert "other-model" in names
@@ -228,7 +233,8 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
         yield NoEngine(loaded, lives_for=100)
 
     monkeypatch.setattr(detection, "running", no_server)
-    monkeypatch.setattr(Bench, "weights", lambda self, name: Path(name))
+    monkeypatch.setattr(Bench, "model", lambda self, name: Path(name))
+    monkeypatch.setattr(Bench, "weights", lambda self, row: Path(row.weights))
     made = Bench(
         gate=NoGate("full", Path("profile.yml"), 60.0),
         launch=launch_of(tmp_path, 1),
@@ -290,6 +296,48 @@ def test_a_dead_server_is_started_anew_and_no_row_is_lost(
     bench.measure(select(all_rows(other_model=False), ["weights:*"]))
     assert len(bench.results.cells) == 26
     assert len(starts) == 13
+
+
+def test_the_mixture_of_experts_has_servers_of_its_own(bench: Bench) -> None:
+    bench.measure(select(all_rows(other_model=False), ["moe:*", "sound"]))
+    assert bench.bases == ["good", "moe", "moe"]  # type: ignore[attr-defined]
+    assert bench.starts == [  # type: ignore[attr-defined]
+        {"device": "cpu"},
+        {"device": "cpu"},
+        {"device": "cpu", "json_model_override_args": '{"norm_topk_prob": false}'},
+    ]
+    assert "moe" in bench.loaded and "good" not in bench.loaded  # type: ignore[attr-defined]
+
+
+def test_without_its_baseline_the_mixture_of_experts_is_not_held_against_anothers(bench: Bench) -> None:
+    bench.gate = replace(bench.gate, baseline=bench.folder / "base.json")
+    bench.columns = (GATE, GATE_BASELINE)
+    rows = select(all_rows(other_model=False), ["moe:sound", "sound"])
+    bench.measure(rows)
+    assert ("sound", GATE_BASELINE, ENGINE) in bench.results.cells
+    assert ("moe:sound", GATE_BASELINE, ENGINE) not in bench.results.cells
+    (bench.folder / "base-moe.json").touch()
+    bench.measure(rows)
+    assert ("moe:sound", GATE_BASELINE, ENGINE) in bench.results.cells
+
+
+def test_a_baseline_is_recorded_for_each_model_that_has_none(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.gate = replace(bench.gate, baseline=bench.folder / "base.json")
+    (bench.folder / "base.json").touch()
+    merged: list[str] = []
+    monkeypatch.setattr(detection, "record_pass", lambda *arguments: None)
+    monkeypatch.setattr(detection, "merge_passes", lambda passes, baseline: merged.append(baseline.name))
+    bench.record([GOOD, MOE])
+    assert merged == ["base-moe.json"]
+    assert bench.bases == ["moe", "moe"]  # type: ignore[attr-defined]
+
+
+def test_the_smaller_set_has_the_faults_of_the_model_alone() -> None:
+    names = {row.name for row in smaller(all_rows(other_model=False))}
+    assert {"sound", "weights:nan", "slight:scale_x2", "moe:sound", "moe:shares"} <= names
+    assert not any(name.startswith(("proxy:", "fp8-kv:", "bf16-kv:")) for name in names)
 
 
 def test_the_selected_cells_are_measured_again(bench: Bench) -> None:
@@ -421,13 +469,26 @@ def test_mistakes_are_named(
     assert told in capsys.readouterr().err
 
 
-def test_the_baseline_column_needs_a_baseline(tmp_path: Path) -> None:
+def test_the_baseline_column_needs_a_baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detection, "sglang_version", lambda python: "0.5.9")
     options = detection.parser().parse_args(["--work", str(tmp_path), "--results", str(tmp_path / "r")])
     assert detection.make_bench(options).columns == (HEALTH, HEALTH_GENERATE, SMOKE, GATE)
     options.record_baseline = True
     made = detection.make_bench(options)
     assert made.columns[-1] == GATE_BASELINE
-    assert made.gate.baseline == tmp_path / "baseline.json"
+    assert made.gate.baseline == tmp_path / "baseline-0.5.9.json"
+    assert made.baseline_of(GOOD) == made.baseline_of(OTHER) == made.gate.baseline
+    assert made.baseline_of(MOE) == tmp_path / "baseline-0.5.9-moe.json"
+    assert made.launch.options["grammar_backend"] == "llguidance"
+    assert made.label == ENGINE
+
+
+def test_the_server_is_started_as_its_version_wants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detection, "sglang_version", lambda python: "0.5.23")
+    options = detection.parser().parse_args(["--work", str(tmp_path), "--results", str(tmp_path / "r")])
+    made = detection.make_bench(options)
+    assert made.launch.options["grammar_backend"] == "xgrammar"
+    assert made.label == "SGLang 0.5.23"
 
 
 def test_the_gates_command_line_is_the_documented_one(tmp_path: Path) -> None:
