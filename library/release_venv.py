@@ -90,7 +90,7 @@ from ansible.module_utils.progress import Progress
 
 MANIFEST = "smokestack.json"
 LAST_LINES = 15
-# Files that no Python can compile (templates, another version's syntax) are in many wheels: they stay as they are.
+# Many wheels hold files that Python cannot compile (templates, another version's syntax): left as they are.
 COMPILE = "import compileall, sys; compileall.compile_dir(sys.argv[1], quiet=2, workers=0)"
 
 ARGUMENTS = {
