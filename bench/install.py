@@ -291,13 +291,16 @@ GROUPS: Mapping[str, tuple[Measure, tuple[int, ...]]] = {
 }
 
 
-def missing(results: Results, groups: Sequence[str], passes: int) -> list[tuple[str, int, int]]:
+def missing(
+    results: Results, groups: Sequence[str], passes: int, counts: Sequence[int] = ()
+) -> list[tuple[str, int, int]]:
     """Group, nodes and number of every pass that there is not yet: one of each before the next of any."""
     return [
         (group, nodes, number)
         for number in range(1, passes + 1)
         for group in groups
         for nodes in GROUPS[group][1]
+        if not counts or nodes in counts
         if (group, nodes, number) not in results.passes
     ]
 
@@ -426,6 +429,10 @@ def parser() -> argparse.ArgumentParser:
     )
     made.error = partial(_refuse, made)  # type: ignore[method-assign]
     made.add_argument("--group", action="append", choices=list(GROUPS), help="only this one (again for more)")
+    counts = sorted({count for _measure, nodes in GROUPS.values() for count in nodes})
+    made.add_argument(
+        "--nodes", action="append", type=int, choices=counts, help="only with so many (again for more)"
+    )
     made.add_argument("--passes", type=int, default=3, help="passes over each group (default: %(default)s)")
     made.add_argument(
         "--stack", default="cpu-demo", help="the stack that is installed (default: %(default)s)"
@@ -506,7 +513,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results = Results.read(options.results)
         if options.again:
             results.passes = {key: one for key, one in results.passes.items() if key[0] not in groups}
-        todo = missing(results, groups, options.passes)
+        todo = missing(results, groups, options.passes, options.nodes or ())
         if options.list:
             print("\n".join(f"{group}, {nodes} nodes, pass {number}" for group, nodes, number in todo))
             return 0

@@ -7,14 +7,14 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import ansible_runner  # type: ignore[import-untyped]
 import yaml
@@ -52,11 +52,17 @@ def call(command: Sequence[str], text: str = "") -> str:
             command, input=text, capture_output=True, text=True, timeout=COMMAND_S, check=False
         )
     except subprocess.TimeoutExpired:
-        raise BenchError(f"{command[0]} ran for more than {COMMAND_S:.0f} s: {command[-1][:200]}") from None
+        raise BenchError(f"{shown(command)} ran for more than {COMMAND_S:.0f} s") from None
     if done.returncode != 0:
-        told = (done.stderr or done.stdout).strip()[-500:]
-        raise BenchError(f"{command[0]} ended with {done.returncode}: {command[-1][:200]}: {told}")
+        raise BenchError(
+            f"{shown(command)} ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-500:]}"
+        )
     return done.stdout
+
+
+def shown(command: Any) -> str:
+    """A command line for an error: its program, and how its last argument begins."""
+    return f"`{command[0]} ... {command[-1][:200]}`"
 
 
 def on_all(nodes: Sequence[Node], script: str, text: str = "") -> float:
@@ -65,11 +71,35 @@ def on_all(nodes: Sequence[Node], script: str, text: str = "") -> float:
 
 
 def at_once(commands: Sequence[Sequence[str]], text: str = "") -> float:
-    """Run commands at once; seconds until the last one is done. Raises BenchError."""
+    """Run commands at once; seconds until the last one is done. Raises BenchError. None outlives it."""
     began = time.monotonic()
-    with ThreadPoolExecutor(len(commands)) as pool:
-        list(pool.map(lambda command: call(command, text), commands))
-    return time.monotonic() - began
+    with ExitStack() as stack:
+        jobs = [stack.enter_context(_job(command, text)) for command in commands]
+        for process, told in jobs:
+            try:
+                process.wait(COMMAND_S - (time.monotonic() - began))
+            except subprocess.TimeoutExpired:
+                raise BenchError(f"{shown(process.args)} ran for more than {COMMAND_S:.0f} s") from None
+            if process.returncode != 0:
+                told.seek(0)
+                raise BenchError(
+                    f"{shown(process.args)} ended with {process.returncode}: {told.read().strip()[-500:]}"
+                )
+        return time.monotonic() - began
+
+
+@contextmanager
+def _job(command: Sequence[str], text: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
+    """A command that gets this text, and the file of what it says; it is killed if it is still there."""
+    with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile("w+") as told:
+        given.write(text)
+        given.seek(0)
+        process = subprocess.Popen(command, stdin=given, stdout=told, stderr=told, text=True)
+        try:
+            yield process, told
+        finally:
+            process.kill()
+            process.wait()
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,7 @@ def test_a_run_that_was_broken_off_goes_on_where_it_stopped(tmp_path: Path) -> N
     assert ("transport", 8, 2) in todo
     assert len(todo) == 2 * len(every) - 1
     assert [number for _group, _nodes, number in todo] == sorted(number for _g, _n, number in todo)
+    assert missing(results, ["transport", "upgrade"], 1, [1]) == [("transport", 1, 1), ("upgrade", 1, 1)]
     assert missing(results, ["upgrade"], 1) == [("upgrade", 1, 1)]
 
 
