@@ -53,7 +53,7 @@ RESULTS = ROOT / "build" / "install.jsonl"
 HOUSE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "smokestack" / "wheelhouse"
 PROFILE = "tiny-qwen3"
 PORT = 31050
-DISK_GB = 8  # of a node: wheels, environments, uv's cold cache, a copy
+DISK_GB = {"transport": 4, "release": 8, "upgrade": 8}  # of a node: wheels, environments, a copy
 MIB = 1 << 20
 
 # Tasks of the roles whose starts are the marks of a phase.
@@ -150,6 +150,10 @@ class Bench:
         }
         return play(self.lab, playbook, nodes, self.folder, variables, options=options)
 
+    def empty(self, nodes: Sequence[Node]) -> None:
+        """Take off what a pass leaves, so that the disk holds no more than one."""
+        on_all(nodes, f"systemctl stop sglang 2>/dev/null || :; rm -rf {AT} {WORK}; mkdir -p {WORK} {AT}")
+
     def clean(self, nodes: Sequence[Node]) -> None:
         """Bring the nodes to where a pass begins: nothing of a release, uv at hand, nothing left to write."""
         hashes = "".join(f"{wheel['sha256']}  {wheel['file']}\n" for wheel in self.wheels)
@@ -157,7 +161,7 @@ class Bench:
         wanted = [line for line in wanted if not line.startswith("uv==")]
         urls = "".join(f'url = "{self.url}{one["file"]}"\nremote-name\n' for one in self.wheels)
         texts = {"SHA256SUMS": hashes, "requirements.txt": "\n".join(wanted) + "\n", "urls": urls}
-        on_all(nodes, f"systemctl stop sglang 2>/dev/null || :; rm -rf {AT} {WORK}; mkdir -p {WORK} {AT}")
+        self.empty(nodes)
         for name, text in texts.items():
             on_all(nodes, f"cat >{WORK}/{name}", text)
         uv = next(wheel["file"] for wheel in self.wheels if wheel["name"] == "uv")
@@ -490,16 +494,19 @@ def locked_wheels(stack: str, house: Path) -> list[dict[str, Any]]:
     return wheels
 
 
-def refuse_what_cannot_be(options: argparse.Namespace, most: int) -> None:
-    """Say what is missing before anything is started. Raises BenchError."""
+def refuse_what_cannot_be(options: argparse.Namespace, wanted: int) -> None:
+    """Say what is missing before anything is started; `wanted` is in GB of disk. Raises BenchError."""
     if os.geteuid():
         raise BenchError("the lab's hosts need root")
     if not options.nginx.is_file():
         raise BenchError(f"{options.nginx} does not exist: install nginx, or name it by --nginx")
     home = Path(os.environ.get("SMOKESTACK_LAB_HOME") or "/var/tmp")
     free = shutil.disk_usage(home if home.is_dir() else home.parent).free / 1e9
-    if free < DISK_GB * most:
-        raise BenchError(f"{free:.0f} GB of the disk are free, {most} nodes need {DISK_GB * most}")
+    if free < wanted:
+        raise BenchError(
+            f"{home}: {free:.0f} GB are free, the lab's nodes need {wanted}; make room, or set "
+            "SMOKESTACK_LAB_HOME, or choose fewer by --group and --nodes"
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -535,7 +542,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def measure(options: argparse.Namespace, results: Results, todo: Sequence[tuple[str, int, int]]) -> None:
     """Measure these passes on a lab that is gone afterwards. Raises BenchError."""
     most = max(nodes for _group, nodes, _number in todo)
-    refuse_what_cannot_be(options, most)
+    refuse_what_cannot_be(options, max(DISK_GB[group] * nodes for group, nodes, _number in todo))
     house = options.wheelhouse.resolve()
     wheels = locked_wheels(options.stack, house)
     with ExitStack() as stack:
@@ -548,6 +555,7 @@ def measure(options: argparse.Namespace, results: Results, todo: Sequence[tuple[
             load = os.getloadavg()[0]
             values = GROUPS[group][0](bench, lab.nodes[:nodes])
             results.add(Pass(group, nodes, number, values, load, machine(), options.stack))
+            bench.empty(lab.nodes[:nodes])
 
 
 def say(*words: str) -> None:

@@ -16,8 +16,8 @@ DECIDING = re.compile(
 """Packages whose version decides about answers: each has a line of its own in the plan."""
 MOST_NAMED = 8
 BUNDLE = 1 << 30
-"""Bytes that are sent in one step: what a transfer that is cut sends again, and what it takes beside the files
-while it lasts. Each step costs a few tasks, so many small ones make a slow transfer."""
+"""Bytes that are sent in one step: what a transfer that is cut sends again, and what it takes beside the
+files while it lasts. Each step costs a few tasks, so many small ones make a slow transfer."""
 LEASE = 60
 SLOWEST = 10e6
 """Bytes a second that a transfer to a node is trusted to make: a tenth of what a 1 Gbit/s line carries. A

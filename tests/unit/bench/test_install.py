@@ -227,3 +227,24 @@ def test_what_is_missing_is_listed_and_nothing_is_measured(
     Results(path).add(PASS)
     assert install.main(["--list", "--group", "transport", "--passes", "1", "--results", str(path)]) == 0
     assert capsys.readouterr().out == "transport, 1 nodes, pass 1\n"
+
+
+@pytest.mark.parametrize(
+    ("user", "nginx", "wanted", "why"),
+    [
+        pytest.param(1000, True, 0, "the lab's hosts need root", id="not-root"),
+        pytest.param(
+            0, False, 0, "nginx does not exist: install nginx, or name it by --nginx", id="no-nginx"
+        ),
+        pytest.param(0, True, 10**9, r"are free, the lab's nodes need 1000000000; make room", id="full-disk"),
+    ],
+)
+def test_what_is_missing_is_said_before_anything_is_started(
+    user: int, nginx: bool, wanted: int, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: user)
+    if nginx:
+        (tmp_path / "nginx").touch()
+    options = install.parser().parse_args(["--nginx", str(tmp_path / "nginx")])
+    with pytest.raises(BenchError, match=why):
+        install.refuse_what_cannot_be(options, wanted)
