@@ -240,7 +240,7 @@ def test_what_is_missing_is_listed_and_nothing_is_measured(
     ],
 )
 def test_what_is_missing_is_said_before_anything_is_started(
-    user: int, nginx: bool, wanted: int, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    user: int, nginx: bool, wanted: int, why: str, *, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: user)
     if nginx:
