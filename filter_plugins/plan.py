@@ -17,7 +17,9 @@ DECIDING = re.compile(
 )
 """Packages whose version decides about answers: each has a line of its own in the plan."""
 MOST_NAMED = 8
-BUNDLE = 256 << 20
+BUNDLE = 1 << 30
+"""Bytes that are sent in one step: what a transfer that is cut sends again, and what it takes beside the
+files while it lasts. Each step costs a few tasks, so many small ones make a slow transfer."""
 LEASE = 60
 SLOWEST = 10e6
 """Bytes a second that a transfer to a node is trusted to make: a tenth of what a 1 Gbit/s line carries. A
@@ -161,7 +163,10 @@ def lease_seconds(size: float) -> int:
 def file_bundles(
     missing: Sequence[str], sizes: Mapping[str, int], what: str = "files", limit: int = BUNDLE
 ) -> list[dict[str, Any]]:
-    """Group files into bundles of about `limit` bytes, sent one by one: {files, bytes, note}."""
+    """Group files into bundles of about `limit` bytes, sent one by one: {id, files, bytes, note}.
+
+    Nodes that lack the same files get bundles of the same `id`.
+    """
     bundles: list[dict[str, Any]] = []
     for name in sorted(missing, key=lambda file: -sizes.get(file, 0)):
         size = sizes.get(name, 0)
@@ -170,6 +175,7 @@ def file_bundles(
         bundles[-1]["files"].append(name)
         bundles[-1]["bytes"] += size
     for number, bundle in enumerate(bundles, 1):
+        bundle["id"] = fingerprint(bundle["files"])[:SHORT]
         bundle["note"] = (
             f"bundle {number} of {len(bundles)}, {len(bundle['files'])} {what}, "
             f"{bundle['bytes'] / (1 << 20):.0f} MiB"

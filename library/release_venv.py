@@ -29,7 +29,8 @@ options:
     type: path
     default: /usr/bin/python3
   cache:
-    description: uv's cache. On the file system of O(path) a second environment is made of hard links.
+    description: uv's cache. On the file system of O(path) a second environment is made of hard links, its
+      bytecode to that of the environments beside it.
     type: path
     required: true
   imports:
@@ -89,6 +90,8 @@ from ansible.module_utils.progress import Progress
 
 MANIFEST = "smokestack.json"
 LAST_LINES = 15
+# Many wheels hold files that Python cannot compile (templates, another version's syntax): left as they are.
+COMPILE = "import compileall, sys; compileall.compile_dir(sys.argv[1], quiet=2, workers=0)"
 
 ARGUMENTS = {
     "path": {"type": "path", "required": True},
@@ -181,11 +184,16 @@ def make(wanted: dict, progress: Progress) -> dict:
         progress.say(done, total, f"{done} of {total} packages installed")
 
     install = [str(uv), "pip", "install", "--quiet", "--offline", "--no-index", "--no-deps"]
-    install += ["--require-hashes", "--compile-bytecode"]
+    install += ["--require-hashes"]
     install += ["--link-mode", "hardlink" if same_disk(path, Path(wanted["cache"])) else "copy"]
     install += ["--find-links", str(wheelhouse), "--python", str(path / "bin/python")]
     run([*install, "--requirements", str(path / "requirements.txt")], environment, log, count)
     shutil.rmtree(path / "uv")
+    progress.say(total, total, f"{total} packages installed, compiling their bytecode")
+    share_bytecode(
+        site, [other.parent / site.relative_to(path) for other in path.parent.glob(f"*/{MANIFEST}")]
+    )
+    run([str(path / "bin/python"), "-c", COMPILE, str(site)], environment, log, lambda: None)
     if wanted["imports"]:
         progress.say(total, total, f"{total} packages installed, importing {', '.join(wanted['imports'])}")
         statement = "; ".join(f"import {name}" for name in wanted["imports"])
@@ -204,6 +212,25 @@ def make(wanted: dict, progress: Progress) -> dict:
     write_json(path / MANIFEST, manifest)
     sync_folder(path.parent)
     return manifest
+
+
+def share_bytecode(site: Path, others: list[Path]) -> None:
+    """Link the bytecode that other environments have of the very files that this one has.
+
+    Hard links to uv's cache make the same source the same inode, so nothing else needs comparing. The folders
+    are site-packages of one Python version; those that are not there share nothing.
+    """
+    for other in others:
+        for cache in other.rglob("__pycache__"):
+            ours = site / cache.parent.relative_to(other)
+            for bytecode in cache.glob("*.pyc"):
+                module = bytecode.stem.rpartition(".")[0] + ".py"  # module.cpython-311.pyc
+                source, twin = ours / module, cache.parent / module
+                if source.is_file() and twin.is_file() and source.samefile(twin):
+                    shared = ours / "__pycache__" / bytecode.name
+                    shared.parent.mkdir(exist_ok=True)
+                    if not shared.exists():
+                        shared.hardlink_to(bytecode)
 
 
 def same_disk(one: Path, other: Path) -> bool:

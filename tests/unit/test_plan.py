@@ -186,6 +186,17 @@ def test_bundles_hold_every_missing_wheel_once_and_keep_the_limit() -> None:
     assert sum(bundle["bytes"] for bundle in bundles) == 13 * MIB
 
 
+def test_bundles_of_the_same_files_have_the_same_name_and_no_others() -> None:
+    made = sized(a=5, b=1, c=3)
+    names = [
+        [bundle["id"] for bundle in wheel_bundles(made, missing, limit=6 * MIB)]
+        for missing in (["a", "b", "c"], ["c", "b", "a"], ["a"])
+    ]
+    assert names[0] == names[1]
+    assert names[0][0] == names[2][0], "the first holds the same one"
+    assert len(set(names[0])) == 2
+
+
 def test_a_wheel_above_the_limit_goes_alone() -> None:
     bundles = wheel_bundles(sized(big=100, small=1), ["big", "small"], limit=10 * MIB)
     assert [bundle["files"] for bundle in bundles] == [["big"], ["small"]]

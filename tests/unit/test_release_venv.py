@@ -136,3 +136,38 @@ def test_a_wheel_with_other_bytes_is_not_installed(run_module: RunModule, with_u
     assert "hash" in result["msg"].lower()
     assert "tiny" in result["msg"]
     assert not (Path(with_uv["path"]) / "smokestack.json").exists()
+
+
+def bytecode(venv: Path, module: str) -> os.stat_result:
+    [path] = venv.glob(f"lib/python*/site-packages/__pycache__/{module}.*.pyc")
+    return path.stat()
+
+
+def test_a_second_environment_shares_files_and_their_bytecode_but_not_those_of_another_version(
+    run_module: RunModule, with_uv: dict[str, Any]
+) -> None:
+    first, second = Path(with_uv["path"]), Path(with_uv["path"]).with_name("v2")
+    run_module(release_venv, **with_uv)
+    house, old = Path(with_uv["wheelhouse"]), next(name for name in with_uv["wheels"] if "sad_one" in name)
+    newer = make_wheel(house, "sad_one", version="2.0", code="answer = 42\n")
+    wheels = {name: sha256 for name, sha256 in with_uv["wheels"].items() if name != old}
+    wheels[newer["file"]] = newer["sha256"]
+    run_module(release_venv, **(with_uv | {"path": str(second), "wheels": wheels, "imports": ["sad_one"]}))
+
+    assert bytecode(first, "tiny").st_ino == bytecode(second, "tiny").st_ino
+    assert bytecode(first, "sad_one").st_ino != bytecode(second, "sad_one").st_ino
+    answer = "import sad_one; print(sad_one.answer, sad_one.__file__)"
+    said = subprocess.run([second / "bin/python", "-c", answer], capture_output=True, text=True, check=True)
+    number, path = said.stdout.split()
+    assert number == "42"
+    assert Path(path).is_relative_to(second)
+
+
+def test_what_is_no_complete_environment_shares_no_bytecode(
+    run_module: RunModule, with_uv: dict[str, Any]
+) -> None:
+    first, second = Path(with_uv["path"]), Path(with_uv["path"]).with_name("v2")
+    run_module(release_venv, **with_uv)
+    (first / "smokestack.json").unlink()
+    run_module(release_venv, **(with_uv | {"path": str(second)}))
+    assert bytecode(first, "tiny").st_ino != bytecode(second, "tiny").st_ino
