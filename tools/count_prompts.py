@@ -31,20 +31,18 @@ def shown_tools(tools: list[dict[str, Any]]) -> list[list[dict[str, Any]] | None
     """The tools in each form in which servers hand them to the template, which then writes other prompts."""
     if not tools:
         return [None]
-    forms = []
-    for added in (
-        {},  # as they were sent, and vLLM
-        {"strict": False},  # SGLang 0.5.9: openai/protocol.py, Function
-        {"strict": None, "defer_loading": None},  # SGLang 0.5.23
-    ):
-        functions = [copy.deepcopy(tool["function"]) for tool in tools]
-        if added:
-            # SGLang's Function lists the description first.
-            functions = [
-                {"description": None, "name": None, "parameters": None} | one | added for one in functions
-            ]
-        forms.append([{"type": "function", "function": function} for function in functions])
-    return forms
+    sent = [copy.deepcopy(tool["function"]) for tool in tools]
+    # SGLang's Function lists the description first: openai/protocol.py.
+    first = {"description": None, "name": None, "parameters": None}
+    forms: list[tuple[list[dict[str, Any]], dict[str, Any]]] = [
+        (sent, {}),  # as they were sent, and vLLM
+        ([first | function | {"strict": False} for function in sent], {}),  # SGLang 0.5.9
+        (sent, {"defer_loading": None}),  # SGLang 0.5.23: Function keeps what was sent, Tool adds its field
+    ]
+    return [
+        [{"type": "function", "function": function} | added for function in functions]
+        for functions, added in forms
+    ]
 
 
 def shown_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -70,7 +70,12 @@ def test_tools_are_shown_in_every_form_of_servers(tool: ModuleType) -> None:
     assert [list(one[0]["function"]) for one in shown] == [
         ["name", "description", "parameters"],
         ["description", "name", "parameters", "strict"],
-        ["description", "name", "parameters", "strict", "defer_loading"],
+        ["name", "description", "parameters"],
+    ]
+    assert [list(one[0]) for one in shown] == [
+        ["type", "function"],
+        ["type", "function"],
+        ["type", "function", "defer_loading"],
     ]
     assert tool.shown_tools([]) == [None]
 

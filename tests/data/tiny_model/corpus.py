@@ -236,7 +236,7 @@ def tool_as_servers_show_it() -> list[Tool]:
     forms = (
         function,  # as the client sent it
         {**description_first, "strict": False},  # SGLang 0.5.9
-        {**description_first, "strict": None, "defer_loading": None},  # SGLang 0.5.23
+        {**description_first, "strict": None, "defer_loading": None},  # every field of SGLang 0.5.23's, unset
         {**function, "strict": None},  # name first, with the unset field
     )
     return [{"type": "function", "function": form} for form in forms]
