@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
 SHA256 = re.compile(r"[0-9a-f]{64}")
 PROFILE_KEYS = {
     "name": str,
@@ -18,6 +20,7 @@ PROFILE_KEYS = {
     "served_name": str,
     "checkpoint": dict,
     "launch": dict,
+    "launch_by_version": dict,
     "environment": dict,
     "needs": dict,
     "gate": dict,
@@ -54,6 +57,17 @@ def key_problems(where: str, data: Any, known: Mapping[str, type], required: Seq
     return problems
 
 
+def option_problems(where: str, options: Any) -> list[str]:
+    """What is wrong in launch options that a profile names."""
+    if not isinstance(options, Mapping):
+        return [f"{where} must be a mapping of options, not {type(options).__name__}"]
+    return [
+        f"{where} option {option} must be a plain value or a list, not {type(value).__name__}"
+        for option, value in options.items()
+        if isinstance(value, Mapping) or not isinstance(value, (str, int, float, bool, list, type(None)))
+    ]
+
+
 def profile_problems(profile: Any, name: str) -> list[str]:
     """What is wrong in a model profile."""
     where = f"catalog/models/{name}.yml"
@@ -71,11 +85,16 @@ def profile_problems(profile: Any, name: str) -> list[str]:
             problems.append(
                 f"{where}: checkpoint file {file} needs its SHA-256 (64 hexadecimal digits), not {sha256!r}"
             )
-    for option, value in profile["launch"].items():
-        if isinstance(value, Mapping) or not isinstance(value, (str, int, float, bool, list, type(None))):
+    problems += option_problems(f"{where}: launch", profile["launch"])
+    for versions, options in profile.get("launch_by_version", {}).items():
+        try:
+            SpecifierSet(versions)
+        except (InvalidSpecifier, TypeError):
             problems.append(
-                f"{where}: launch option {option} must be a plain value or a list, not {type(value).__name__}"
+                f"{where}: launch_by_version: {versions!r} is no range of SGLang's versions; "
+                'write one such as ">=0.5.23"'
             )
+        problems += option_problems(f"{where}: launch_by_version {versions}:", options)
     return problems
 
 

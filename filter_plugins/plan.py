@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from packaging.specifiers import SpecifierSet
+
 SHORT = 12
 DECIDING = re.compile(
     r"sglang$|torch$|triton$|transformers$|flashinfer|nvidia-cudnn|nvidia-nccl|(sgl|sglang)-kernel"
@@ -26,6 +28,20 @@ def fingerprint(value: Any) -> str:
     """The SHA-256 of data, independent of the order of keys."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def profile_launch(profile: Mapping[str, Any], stack: Mapping[str, Any]) -> dict[str, Any]:
+    """The launch options of a profile for the SGLang of a stack.
+
+    Those of `launch_by_version` win over `launch`, the later entry over the earlier. A stack that names a
+    commit has no version, and gets `launch` alone.
+    """
+    options = dict(profile["launch"])
+    version = stack["sglang"].get("version")
+    for versions, others in profile.get("launch_by_version", {}).items():
+        if version is not None and SpecifierSet(versions).contains(version, prereleases=True):
+            options |= others
+    return options
 
 
 def deployment_plan(
@@ -61,7 +77,7 @@ def deployment_plan(
             "host": "127.0.0.1",
             "port": int(port),
             "served_model_name": profile["served_name"],
-            **profile["launch"],
+            **profile_launch(profile, stack),
             **(options or {}),
         },
         "environment": {**profile.get("environment", {}), **(environment or {})},
@@ -279,6 +295,7 @@ class FilterModule:
 
     def filters(self) -> dict[str, Any]:
         return {
+            "profile_launch": profile_launch,
             "deployment_plan": deployment_plan,
             "plan_wheels": plan_wheels,
             "venv_id": venv_id,

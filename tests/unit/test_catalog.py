@@ -76,6 +76,24 @@ def test_a_right_profile_has_no_problems() -> None:
         pytest.param(
             "launch.odd", {"a": 1}, ": launch option odd must be a plain", id="nested launch option"
         ),
+        pytest.param(
+            "launch_by_version",
+            {"0.5.23": {}},
+            ": launch_by_version: '0.5.23' is no range of SGLang's versions",
+            id="no range",
+        ),
+        pytest.param(
+            "launch_by_version",
+            {">=0.5.23": "x"},
+            ": launch_by_version >=0.5.23: must be a mapping of options, not str",
+            id="no options",
+        ),
+        pytest.param(
+            "launch_by_version",
+            {">=0.5.23": {"odd": {}}},
+            ": launch_by_version >=0.5.23: option odd must be a plain",
+            id="nested option of a version",
+        ),
     ],
 )
 def test_what_is_wrong_in_a_profile_is_said(path: str, value: Any, problem: str) -> None:
@@ -114,7 +132,8 @@ def test_there_is_something_in_the_catalogue() -> None:
 def test_a_shipped_profile_passes_its_checks_and_can_be_launched(path: Path) -> None:
     profile = yaml.safe_load(path.read_text())
     assert profile_problems(profile, path.stem) == []
-    assert launch_args(profile["launch"])
+    for options in (profile["launch"], *profile.get("launch_by_version", {}).values()):
+        assert launch_args(options)
     assert "config.json" in profile["checkpoint"]["files"]
 
 

@@ -13,6 +13,7 @@ from plan import (
     lease_seconds,
     plan_lines,
     plan_wheels,
+    profile_launch,
     release_id,
     transfer,
     venv_id,
@@ -21,7 +22,7 @@ from plan import (
 from preflight import GIB, UNPACKED, needed_glibc, preflight_findings
 
 MIB = 1 << 20
-STACK = {"name": "demo", "title": "A stack", "imports": ["torch"]}
+STACK = {"name": "demo", "title": "A stack", "sglang": {"version": "0.5.9"}, "imports": ["torch"]}
 PROFILE = {
     "name": "tiny",
     "title": "A model",
@@ -348,6 +349,28 @@ def test_options_of_the_inventory_win_and_the_plan_has_them_all() -> None:
     }
     assert made["environment"] == {"A": "2"}
     assert made["url"] == "http://127.0.0.1:30001"
+
+
+@pytest.mark.parametrize(
+    ("sglang", "backend"),
+    [
+        ({"version": "0.5.9"}, "a"),
+        ({"version": "0.5.10"}, "b"),
+        ({"version": "0.5.23rc1"}, "b"),
+        ({"version": "0.5.23"}, "c"),
+        ({"commit": "0" * 40}, "a"),
+    ],
+    ids=["below", "from", "before the last", "the last entry wins", "no version"],
+)
+def test_a_profile_has_other_options_for_other_versions(sglang: dict[str, str], backend: str) -> None:
+    others = {">=0.5.10": {"grammar_backend": "b"}, "==0.5.23": {"grammar_backend": "c"}}
+    profile = PROFILE | {"launch": {"device": "cpu", "grammar_backend": "a"}, "launch_by_version": others}
+    stack = STACK | {"sglang": sglang}
+    wanted = {"device": "cpu", "grammar_backend": backend}
+    assert profile_launch(profile, stack) == wanted
+    assert deployment_plan(stack, profile, LOCK)["launch"].items() >= wanted.items()
+    made = deployment_plan(stack, profile, LOCK, options={"grammar_backend": "d"})
+    assert made["launch"]["grammar_backend"] == "d", "the inventory wins"
 
 
 def test_arguments_are_read_as_options() -> None:
