@@ -54,12 +54,13 @@ def deployment_plan(
     options: Mapping[str, Any] | None = None,
     environment: Mapping[str, Any] | None = None,
     base: str = "",
+    locked: bool = True,
 ) -> dict[str, Any]:
     """What one node should run.
 
     The checkpoint's folder is named by its files' hashes, so that a re-uploaded checkpoint is another model.
     `options` and `environment` win over those of the profile. A relative path of the checkpoint starts from
-    `base`, a folder of the controller.
+    `base`, a folder of the controller. `locked` says whether the lock is a reviewed one of the catalogue.
     """
     files = dict(profile["checkpoint"]["files"])
     model = f"{profile['name']}-{fingerprint(files)[:SHORT]}"
@@ -69,6 +70,7 @@ def deployment_plan(
         "profile": dict(profile),
         "lock": dict(lock),
         "lock_id": fingerprint(lock["wheels"]),
+        "locked": locked,
         "download_bytes": sum(wheel["size"] for wheel in lock["wheels"]),
         "model": model,
         "model_path": f"{root}/models/{model}",

@@ -228,6 +228,15 @@ class Run:
         """What the run told its operator."""
         return [result.get("msg") for action, result in self.results() if action == "ansible.builtin.debug"]
 
+    @property
+    def told(self) -> list[str]:
+        """Every line of the messages."""
+        return [
+            str(line)
+            for message in self.messages
+            for line in (message if isinstance(message, list) else [message])
+        ]
+
 
 Variables = Mapping[str, Any]
 
