@@ -1,4 +1,4 @@
-"""A disk that is too small, or is full in the midst: said clearly, nothing half-made, and the next run goes on."""
+"""A disk that is too small, or full in the midst: said clearly, nothing half-made, the next run goes on."""
 
 from __future__ import annotations
 
