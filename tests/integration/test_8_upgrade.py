@@ -5,7 +5,6 @@ Both engines are the real ones, from the locks of `cpu-demo` and `cpu-demo-0.5.2
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 import sys
@@ -49,32 +48,24 @@ class Reply:
         return "right" if self.text.strip() == ANSWER else "wrong"  # 0.5.23 puts line breaks around it
 
 
+@dataclass(frozen=True)
 class Client:
-    """A program on the node that asks for as long as the block lasts."""
+    """What the program on the node got that asks all the time."""
 
-    def __init__(self, out: Path) -> None:
-        self._out = out
-
-    @contextlib.contextmanager
-    def asking(self, node: Node) -> Iterator[None]:
-        command = [sys.executable, str(LAB_TOOL), "--lab", LAB, "exec", node.name, "--", "python3", "-c"]
-        command += [ASKER.read_text(), URL, str(PAUSE), json.dumps(QUESTION)]
-        with (
-            self._out.open("w") as out,
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out) as asker,
-        ):
-            try:
-                yield
-            finally:
-                assert asker.stdin
-                asker.stdin.close()
+    out: Path
 
     @property
     def replies(self) -> list[Reply]:
-        return [Reply(**json.loads(line)) for line in self._out.read_text().split("\n")[:-1]]
+        return [Reply(**json.loads(line)) for line in self.out.read_text().split("\n")[:-1]]
 
-    def has_answers(self, count: int) -> bool:
-        return sum(reply.outcome == "right" for reply in self.replies) >= count
+    def wait_for_answers(self, count: int) -> None:
+        """Let it get so many more right answers."""
+
+        def answers() -> int:
+            return sum(reply.outcome == "right" for reply in self.replies)
+
+        wanted = answers() + count
+        wait_for(lambda: answers() >= wanted, f"{count} right answers")
 
 
 @dataclass(frozen=True)
@@ -109,94 +100,93 @@ def change(node: Node, run: Run) -> Change:
     return Change(run, node.linked("current"), stopped, ready)
 
 
-@dataclass(frozen=True)
-class Journey:
-    """To the newer engine and back, and what the client got on the way."""
-
-    upgrade: Change
-    back: Change
-    first: str
-    replies: Sequence[Reply]
-
-    @property
-    def changes(self) -> dict[str, Change]:
-        return {"0.5.9 to 0.5.23": self.upgrade, "0.5.23 to 0.5.9": self.back}
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Client:
-    return Client(tmp_path_factory.mktemp("client") / "replies")
-
-
-@pytest.fixture(scope="module")
-def older(deployed: Node, playbooks: Playbooks) -> Node:
-    """The node with SGLang 0.5.9 as the demo has it."""
-    run = playbooks.run("site.yml")
-    assert run.rc == 0, run.failures
-    assert version(deployed) == "0.5.9"
-    return deployed
-
-
 def version(node: Node) -> str:
     """The version that the running engine names."""
     return str(json.loads(node.run("curl", "--silent", f"{URL}/server_info"))["version"])
 
 
 @pytest.fixture(scope="module")
-def journey(older: Node, playbooks: Playbooks, client: Client) -> Journey:
-    first = older.linked("current")
-    assert first
-    with client.asking(older):
-        wait_for(lambda: client.has_answers(5), "right answers before the upgrade")
-        upgrade = change(older, playbooks.run("site.yml", variables={"stack": NEWER}))
-        assert version(older) == "0.5.23"
-        back = change(older, playbooks.run("rollback.yml"))
-        assert version(older) == "0.5.9"
-        count = len(client.replies)
-        wait_for(lambda: len(client.replies) > count + 10, "replies after the way back")
-    return Journey(upgrade, back, first, client.replies)
+def older(deployed: Node) -> Node:
+    """The node with SGLang 0.5.9."""
+    assert version(deployed) == "0.5.9"
+    return deployed
 
 
-def test_the_plan_of_the_upgrade_names_both_versions_and_what_the_newer_one_wants(journey: Journey) -> None:
-    lines = journey.upgrade.run.told
+@pytest.fixture(scope="module")
+def client(older: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """Asks from before the upgrade until after the way back."""
+    asking = Client(tmp_path_factory.mktemp("client") / "replies")
+    command = [sys.executable, str(LAB_TOOL), "--lab", LAB, "exec", older.name, "--", "python3", "-c"]
+    command += [ASKER.read_text(), URL, str(PAUSE), json.dumps(QUESTION)]
+    with asking.out.open("w") as out, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out) as asker:
+        try:
+            asking.wait_for_answers(5)
+            yield asking
+        finally:
+            assert asker.stdin
+            asker.stdin.close()  # it ends then
+
+
+@pytest.fixture(scope="module")
+def upgrade(client: Client, older: Node, playbooks: Playbooks) -> Change:
+    return change(older, playbooks.run("site.yml", variables={"stack": NEWER}))
+
+
+@pytest.fixture(scope="module")
+def back(upgrade: Change, client: Client, older: Node, playbooks: Playbooks) -> Change:
+    made = change(older, playbooks.run("rollback.yml"))
+    client.wait_for_answers(10)
+    return made
+
+
+def test_the_plan_of_the_upgrade_names_both_versions_and_what_the_newer_one_wants(upgrade: Change) -> None:
+    lines = upgrade.run.told
     assert f"stack: cpu-demo -> {NEWER}" in lines
     assert "sglang: 0.5.9 -> 0.5.23" in lines
     assert "launch option --grammar-backend: llguidance -> xgrammar" in lines
 
 
-def test_both_ways_are_gated_and_the_way_back_is_the_release_before(journey: Journey) -> None:
-    assert all("llm_gate" in way.run.actions for way in journey.changes.values())
-    assert journey.upgrade.release != journey.first
-    assert journey.back.release == journey.first
+def test_the_newer_engine_is_gated_and_serves(upgrade: Change, older: Node) -> None:
+    assert "llm_gate" in upgrade.run.actions
+    assert version(older) == "0.5.23"
+    assert older.linked("current") == upgrade.release
 
 
-def test_no_answer_is_wrong(journey: Journey) -> None:
-    assert [reply for reply in journey.replies if reply.outcome == "wrong"] == []
+def test_the_way_back_is_gated_and_leads_to_the_release_before(
+    upgrade: Change, back: Change, older: Node
+) -> None:
+    assert "llm_gate" in back.run.actions
+    assert version(older) == "0.5.9"
+    assert older.linked("previous") == upgrade.release
 
 
-def test_requests_fail_only_while_the_run_says_that_the_node_does_not_serve(journey: Journey) -> None:
-    failed = [reply for reply in journey.replies if reply.outcome == "failed"]
-    ways = journey.changes.values()
-    assert [reply for reply in failed if not any(reply in way for way in ways)] == []
-    for way in ways:
+def test_no_answer_is_wrong(back: Change, client: Client) -> None:
+    assert [reply for reply in client.replies if reply.outcome == "wrong"] == []
+
+
+def test_requests_fail_only_while_a_run_says_that_the_node_does_not_serve(
+    upgrade: Change, back: Change, client: Client
+) -> None:
+    failed = [reply for reply in client.replies if reply.outcome == "failed"]
+    assert [reply for reply in failed if reply not in upgrade and reply not in back] == []
+    for way in (upgrade, back):
         assert any(reply in way for reply in failed), "the client did not see the restart: it proves nothing"
 
 
 def test_the_time_without_service_that_is_told_is_the_one_that_the_client_saw(
-    older: Node, journey: Journey, capsys: pytest.CaptureFixture[str]
+    upgrade: Change, back: Change, client: Client, older: Node, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    counts = {
-        outcome: sum(reply.outcome == outcome for reply in journey.replies)
-        for outcome in ("right", "wrong", "failed")
-    }
+    replies = client.replies
+    outcomes = [reply.outcome for reply in replies]
+    counts = {outcome: outcomes.count(outcome) for outcome in ("right", "wrong", "failed")}
     table: dict[str, Any] = {"requests": counts}
-    for name, way in journey.changes.items():
-        verdict = older.read_json(f"{ROOT}/releases/{way.release}/verdict.json")
-        seen = round(way.unanswered(journey.replies), 1)
-        table[name] = {**verdict["not_serving"], "client_without_an_answer_s": seen}
-        assert table[name]["until_ready_s"] == pytest.approx(way.ready - way.stopped, abs=0.1)
+    for name, way in {"0.5.9 to 0.5.23": upgrade, "0.5.23 to 0.5.9": back}.items():
+        told = older.read_json(f"{ROOT}/releases/{way.release}/verdict.json")["not_serving"]
+        seen = way.unanswered(replies)
+        table[name] = {**told, "client_without_an_answer_s": round(seen, 1)}
+        assert told["until_ready_s"] == pytest.approx(way.ready - way.stopped, abs=0.1)
         # The client asks every 0.2 s; health may say 200 a look later than it could have.
-        assert abs(seen - (way.ready - way.stopped)) < 3
+        assert abs(seen - told["until_ready_s"]) < 3
     MEASURED.parent.mkdir(exist_ok=True)
     MEASURED.write_text(json.dumps(table, indent=2) + "\n")
     with capsys.disabled():
