@@ -111,7 +111,7 @@ def test_a_run_that_waits_for_an_index_renews_its_lease_and_ends_clearly_without
         run = playbooks.start(
             island.clone / "site.yml", inventory=island.inventory, environment=island.environment(index)
         )
-        wait_for(is_renewed, "three renewals while the controller downloads", seconds=300)
+        wait_for(is_renewed, "three renewals while the controller downloads", seconds=420)
         assert not run.done()
     ended = run.result()
     assert ended.rc != 0
