@@ -30,10 +30,11 @@ def release_lines(releases: Sequence[Mapping[str, Any]], disk: Mapping[str, Any]
     lines = []
     for release in releases:
         states = [state for state in STATES if release[state]]
+        unlocked = " (NOT LOCKED when it was made)" if release["locked"] is False else ""
         parts = (
             f"{release['name']} ({', '.join(states) or 'kept'})",
             verdict_text(release),
-            f"stack {release['stack']}, model {release['model']}",
+            f"stack {release['stack']}{unlocked}, model {release['model']}",
             f"made {release['made']}",
             f"environment {size(release['venv_bytes'])}, model {size(release['model_bytes'])}",
         )
@@ -94,10 +95,14 @@ def rollback_problems(
 
 
 def uninstall_lines(
-    foreign: Mapping[str, Any], removed: Sequence[str], left: Sequence[str], root: str
+    foreign: Mapping[str, Any], removed: Sequence[str], left: Sequence[str], root: str, check: bool = False
 ) -> list[str]:
-    """What an uninstallation took off and what it left; `foreign` are the facts of `foreign_servers`."""
-    lines = [f"removed: {path}" for path in removed] or ["nothing of Smokestack was here"]
+    """What an uninstallation took off, or in check mode would take off, and what it left.
+
+    `foreign` are the facts of `foreign_servers`.
+    """
+    done = "would be removed" if check else "removed"
+    lines = [f"{done}: {path}" for path in removed] or ["nothing of Smokestack was here"]
     models = f"{root}/models"
     for path in left:
         how = " (weights; remove them with -e uninstall_weights=true)" if path == models else ""

@@ -57,13 +57,15 @@ def deployment_plan(
     environment: Mapping[str, Any] | None = None,
     base: str = "",
     toolkit_path: str | None = None,
+    locked: bool = True,
 ) -> dict[str, Any]:
     """What one node should run.
 
     The checkpoint's folder is named by its files' hashes, so that a re-uploaded checkpoint is another model.
     `options` and `environment` win over those of the profile. A relative path of the checkpoint starts from
     `base`, a folder of the controller. `toolkit_path` is a CUDA toolkit of the host that stands in for the
-    stack's; what is compiled at start finds the toolkit by CUDA_HOME.
+    stack's; what is compiled at start finds the toolkit by CUDA_HOME. `locked` says whether the lock is a
+    reviewed one of the catalogue.
     """
     toolkit = plan_toolkit(stack, lock, f"{root}/toolkits", toolkit_path)
     lock = {**lock, "toolkit": toolkit["wheels"] if toolkit else []}
@@ -75,6 +77,7 @@ def deployment_plan(
         "profile": dict(profile),
         "lock": lock,
         "lock_id": lock_id(lock),
+        "locked": locked,
         "toolkit": toolkit,
         "download_bytes": sum(wheel["size"] for wheel in lock["wheels"]),
         "model": model,

@@ -51,7 +51,7 @@ def rollout_problems(hosts: Sequence[str], left: Sequence[str], most: float | st
         return []
     return [
         f"the roll-out stops: {len(failed)} of {len(hosts)} nodes failed ({', '.join(failed)}), "
-        f"rollout_max_fail_percentage is {float(most):g}. This node was not touched"
+        f"rollout_max_fail_percentage is {float(most):g}. What serves on this node was not touched"
     ]
 
 

@@ -36,7 +36,8 @@ EXAMPLES = r"""
 RETURN = r"""
 releases:
   description:
-    - For each release V(name), V(made), V(stack), V(profile), V(model), V(lock_id), V(venv), V(current),
+    - For each release V(name), V(made), V(stack), V(profile), V(model), V(lock_id), V(locked) (whether the
+      stack had a lock of the catalogue; null where an old manifest does not say), V(venv), V(current),
       V(previous), V(trial), V(running), V(pinned), V(proved), V(verdict), V(summary), V(finished),
       V(not_serving) and V(safe) (whether retention leaves it alone), the newest first.
     - With O(measure) also V(venv_bytes) and V(model_bytes), which several releases may share.

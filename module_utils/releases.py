@@ -165,6 +165,7 @@ class Store:
             "profile": manifest.get("profile"),
             "model": manifest.get("model"),
             "lock_id": manifest.get("lock_id"),
+            "locked": manifest.get("locked"),
             "venv": manifest.get("venv"),
             "toolkit": (manifest.get("toolkit") or {}).get("home"),
             "current": release == self.current,

@@ -43,6 +43,13 @@ def node() -> Iterator[Node]:
 
 
 @pytest.fixture(scope="session")
+def second_node(node: Node) -> Node:
+    """Another host beside it, as bare."""
+    lab("up", "node2")
+    return Node("node2")
+
+
+@pytest.fixture(scope="session")
 def playbooks(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Playbooks]:
     """Ends before the node does."""
     runs = Playbooks(tmp_path_factory.mktemp("it"))

@@ -168,6 +168,15 @@ class Node:
         lab("up", self.name)
 
 
+def inventory_of(folder: Path, *hosts: str) -> Path:
+    """The demo's inventory with these hosts of the lab in the place of its one."""
+    folder.mkdir()
+    (folder / "group_vars").symlink_to(DEMO / "group_vars")
+    lines = (f'    {host}: {{ansible_host: "{{{{ lab_hosts.{host}.ansible_host }}}}"}}\n' for host in hosts)
+    (folder / "hosts.yml").write_text("sglang_nodes:\n  hosts:\n" + "".join(lines))
+    return folder
+
+
 def difference(
     before: Mapping[str, str], after: Mapping[str, str], volatile: str = "/run/"
 ) -> dict[str, Any]:
@@ -227,6 +236,15 @@ class Run:
     def messages(self) -> list[Any]:
         """What the run told its operator."""
         return [result.get("msg") for action, result in self.results() if action == "ansible.builtin.debug"]
+
+    @property
+    def told(self) -> list[str]:
+        """Every line of the messages."""
+        return [
+            str(line)
+            for message in self.messages
+            for line in (message if isinstance(message, list) else [message])
+        ]
 
 
 Variables = Mapping[str, Any]

@@ -42,11 +42,7 @@ def test_check_mode_changes_nothing_on_a_fresh_node(fresh_check: Look) -> None:
 
 
 def test_check_mode_says_what_a_fresh_node_will_get_and_that_the_gate_is_not_run(fresh_check: Look) -> None:
-    told = [
-        line
-        for message in fresh_check.run.messages
-        for line in (message if isinstance(message, list) else [message])
-    ]
+    told = fresh_check.run.told
     for wanted in ("stack: none -> cpu-demo", "model: none -> tiny-qwen3", "gate: not run"):
         assert any(wanted in line for line in told), (wanted, told)
     assert fresh_check.run.changed["node1"] > 5

@@ -14,15 +14,6 @@ OPTION = "--max-running-requests"
 UNIT = "/etc/systemd/system/sglang.service"
 
 
-def told(run: Run) -> list[str]:
-    """Every line that the run told its operator."""
-    return [
-        str(line)
-        for message in run.messages
-        for line in (message if isinstance(message, list) else [message])
-    ]
-
-
 def releases(node: Node) -> set[str]:
     return set(node.run("ls", f"{ROOT}/releases").split())
 
@@ -38,7 +29,7 @@ def test_the_plan_names_what_would_change_and_shows_it_against_what_runs(
     before, pid = deployed.listing(), deployed.pid()
     run = playbooks.run("site.yml", "--check --diff", variables=THIRD)
     assert run.rc == 0, run.failures
-    lines = told(run)
+    lines = run.told
     assert f"launch option {OPTION}: {now} -> 4" in lines
     assert "to copy to the node: 0 wheels, 0 bytes; 0 files of the model, 0 bytes" in lines
     assert any(line.startswith("restart: sglang.service") for line in lines)
@@ -87,7 +78,7 @@ def test_a_rollback_to_a_named_release_is_gated_and_tells_the_time_without_servi
     assert run.rc == 0, run.failures
     assert (upgraded.linked("current"), upgraded.linked("previous")) == (previous, current)
     assert "llm_gate" in run.actions
-    assert any(line.startswith("not serving: ") for line in told(run))
+    assert any(line.startswith("not serving: ") for line in run.told)
     assert upgraded.read_json(f"{ROOT}/current/verdict.json")["not_serving"]["until_verdict_s"] > 1
     assert upgraded.answer() == "OK"
 
@@ -114,7 +105,7 @@ def test_the_releases_are_listed_and_one_is_pinned_once(upgraded: Node, playbook
     runs = [playbooks.run("releases.yml", variables={"pin": previous}) for _ in range(2)]
     assert [run.rc for run in runs] == [0, 0], runs[0].failures
     assert [run.changed.get("node1", 0) for run in runs] == [1, 0]
-    lines = told(runs[1])
+    lines = runs[1].told
     [line] = [line for line in lines if line.startswith(f"{current} (current, running); pass at ")]
     assert "stack cpu-demo, model tiny-qwen3-" in line
     assert any(line.startswith(f"{previous} (previous, pinned); pass at ") for line in lines)
@@ -257,6 +248,8 @@ def uninstalled(deployed: Node, playbooks: Playbooks) -> tuple[Node, Run, Run]:
     assert check.rc == 0, check.failures
     assert difference(before, deployed.listing()) == {}
     assert deployed.pid() == pid
+    assert f"would be removed: {ROOT}/releases" in check.told
+    assert not [line for line in check.told if line.startswith("removed: ")]
     run = playbooks.run("uninstall.yml")
     assert run.rc == 0, run.failures
     return deployed, run, check
@@ -270,7 +263,8 @@ def test_an_uninstallation_leaves_nothing_but_the_weights(uninstalled: tuple[Nod
     assert node.run("ls", "-A", ROOT).split() == ["models"]
     assert "sglang" not in node.run("cut", "-d:", "-f1", "/etc/passwd", "/etc/group").split()
     assert node.health() == "000"
-    assert any(line.startswith(f"left: {ROOT}/models (weights") for line in told(run))
+    assert f"removed: {ROOT}/releases" in run.told
+    assert any(line.startswith(f"left: {ROOT}/models (weights") for line in run.told)
     said, seen = (
         next(result["removed"] for action, result in one.results() if action == "path_removal")
         for one in (check, run)
@@ -337,7 +331,7 @@ def test_a_unit_of_our_name_that_is_not_ours_is_not_written_over_nor_uninstalled
     assert f"{UNIT} is not Smokestack's and would be written over" in run.failure
     run = playbooks.run("uninstall.yml")
     assert run.rc == 0, run.failures
-    assert f"left: {UNIT}, which is not ours" in told(run)
+    assert f"left: {UNIT}, which is not ours" in run.told
     assert difference(before, by_hand.listing()) == {}
     assert by_hand.pid() == pid
     by_hand.run("systemctl", "stop", "sglang.service")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from listing import outage_text, release_lines, rollback_problems, undo_text
+from listing import outage_text, release_lines, rollback_problems, undo_text, uninstall_lines
 
 RELEASE = {
     "name": "demo.tiny.1",
     "made": "2026-01-02T03:04:05+00:00",
     "stack": "demo",
+    "locked": True,
     "profile": "tiny",
     "model": "tiny-abc",
     "current": True,
@@ -42,6 +43,8 @@ def test_a_release_is_told_with_its_state_verdict_and_size() -> None:
         pytest.param({"verdict": None}, "; not gated; ", id="never gated"),
         pytest.param({"verdict": "fail", "not_serving": None}, "; fail at 2026", id="failed"),
         pytest.param({"current": False, "running": False, "pinned": False}, "(kept); ", id="an old one"),
+        pytest.param({"locked": False}, "; stack demo (NOT LOCKED when it was made), model", id="unlocked"),
+        pytest.param({"locked": None}, "; stack demo, model", id="of an older version"),
         pytest.param({"trial": True}, "(current, trial, running, pinned); ", id="on trial"),
     ],
 )
@@ -117,3 +120,13 @@ def test_a_node_without_a_previous_release_is_told_which_others_there_are() -> N
     assert problem.endswith("Name one with -e release=NAME: demo.tiny.2")
     [problem] = rollback_problems("", [], {"current": None, "previous": None}, "node1")
     assert problem.endswith("(current: none); nothing was changed")
+
+
+@pytest.mark.parametrize(("check", "word"), [(True, "would be removed"), (False, "removed")])
+def test_check_mode_does_not_say_that_something_is_gone(check: bool, word: str) -> None:
+    ours = {"unit": None, "user_home": None}
+    lines = uninstall_lines(ours, ["/opt/sglang/current"], ["/opt/sglang/models"], "/opt/sglang", check)
+    assert lines == [
+        f"{word}: /opt/sglang/current",
+        "left: /opt/sglang/models (weights; remove them with -e uninstall_weights=true)",
+    ]

@@ -472,6 +472,11 @@ def test_a_profile_has_other_options_for_other_versions(sglang: dict[str, str], 
     assert made["launch"]["grammar_backend"] == "d", "the inventory wins"
 
 
+def test_a_plan_knows_whether_its_lock_was_reviewed() -> None:
+    assert plan()["locked"] is True
+    assert deployment_plan(STACK, PROFILE, LOCK, locked=False)["locked"] is False
+
+
 def test_arguments_are_read_as_options() -> None:
     assert by_option(["--a", "1", "--b", "--c", "x", "y", "--d", "-1"]) == {
         "--a": "1",
