@@ -53,6 +53,7 @@ class Host:
         self.folder, self.root, self.house = folder, folder / "opt", folder / "house"
         self.stack: dict[str, Any] = {
             "name": "demo",
+            "sglang": {"version": "0.5.9"},
             "cuda_toolkit": {"version": "13.0", "wheels": ["nvidia-cuda-nvcc==13.0.88"]},
         }
         self.wheels = cuda_wheels(self.house)
