@@ -36,8 +36,8 @@ def fp4_refusal(facts: Mapping[str, Any], arch: str) -> str:
         return f"{wanted}, and that was not seen: {reason}"
     there = ", ".join(facts["archs"]) or "none"
     return (
-        f"{wanted} and has no FP4 tensor-core instruction that runs there: {fp4['looked']} cubins were looked "
-        f"into (architectures in the wheel: {there}; functions named FP4: {len(fp4['symbols'])})"
+        f"{wanted} and has no FP4 tensor-core instruction that runs there: {fp4['looked']} cubins were "
+        f"looked into (architectures in the wheel: {there}; functions named FP4: {len(fp4['symbols'])})"
     )
 
 
@@ -50,8 +50,8 @@ def build_refusals(
     others = [found for found in facts["cuda"] if found != major]
     if others:
         refusals.append(
-            f"{facts['file']} is linked with libcudart.so.{', libcudart.so.'.join(others)}, and the stack is of "
-            f"CUDA {wanted['cuda']}: build it with the stack's toolkit"
+            f"{facts['file']} is linked with libcudart.so.{', libcudart.so.'.join(others)}, and the stack is "
+            f"of CUDA {wanted['cuda']}: build it with the stack's toolkit"
         )
     asked = facts["requires_torch"]
     torch = Version(str(wanted["torch"]))
@@ -62,8 +62,8 @@ def build_refusals(
     if missing:
         more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
         refusals.append(
-            f"{facts['file']} was built for another torch: torch {torch} lacks {', '.join(missing[:SHOWN])}{more}"
-            ". Build it against the stack's torch"
+            f"{facts['file']} was built for another torch: torch {torch} lacks "
+            f"{', '.join(missing[:SHOWN])}{more}. Build it against the stack's torch"
         )
     return refusals
 

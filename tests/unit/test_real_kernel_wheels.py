@@ -1,4 +1,4 @@
-"""The facts of the kernel wheels on PyPI: sgl-kernel 0.3.21 has FP4 for SM120, sglang-kernel 0.4.10 has none."""
+"""The kernel wheels on PyPI: sgl-kernel 0.3.21 has FP4 for SM120, sglang-kernel 0.4.10 has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernel wheels of a few bytes, and stand-ins for NVIDIA's two programs that say what they said of real cubins."""
+"""Kernel wheels of a few bytes, and stand-ins for NVIDIA's two programs that speak as those do."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 # What nvdisasm 13.2.86 printed of csrc/fp4.cu for sm_120a, and of a cubin without FP4.
-FP4_LINE = (
-    "        /*0100*/                   OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X R12, R8, R12, RZ, R0, R15, URZ ;"
-)
+FP4_LINE = "        /*0100*/         OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X R12, R8, R12, RZ, R0, R15, URZ ;"
 OTHER_LINE = "        /*0010*/                   LDC.64 R2, c[0x0][0x380] ;"
-MARKER = "ERROR : Arch conditional MMA instruction used without targeting appropriate compute capability. Aborting."
+MARKER = "Arch conditional MMA instruction used without targeting appropriate compute capability"
 
 CUOBJDUMP = """#!{python}
 import json, pathlib, sys
@@ -66,7 +64,7 @@ def shared_object(
     undefined: Sequence[str] = (),
     cubins: Sequence[tuple[str, str]] = (),
 ) -> bytes:
-    """An ELF64 file with a dynamic section and symbols; the cubins' texts stand behind it, for the stand-ins."""
+    """An ELF64 file with a dynamic section and symbols; the cubins' texts stand behind it."""
     strings = b"\0"
     places: dict[str, int] = {}
     for name in (*needs, *defined, *undefined):
