@@ -15,6 +15,9 @@ from tiny_kernel import DATA, PATCHES, build, installed
 RunModule = Callable[..., dict[str, Any]]
 WANTED = {"arch": "sm_120a", "fp4": True, "cuda": "13.0", "torch": "2.12.0"}
 
+# A real compiler: minutes on a busy machine.
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.parametrize(
     ("without", "newest_cmake", "said"),
