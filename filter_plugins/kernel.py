@@ -68,7 +68,7 @@ def build_refusals(
     return refusals
 
 
-def kernel_refusals(
+def kernel_wheel_refusals(
     facts: Mapping[str, Any], wanted: Mapping[str, Any], missing: Sequence[str] | None = None
 ) -> list[str]:
     """Why a kernel wheel is refused, a sentence each; empty when it may be installed.
@@ -101,4 +101,4 @@ class FilterModule:
     """Filters about the kernel wheel."""
 
     def filters(self) -> dict[str, Any]:
-        return {"kernel_refusals": kernel_refusals, "kernel_fp4": kernel_fp4}
+        return {"kernel_wheel_refusals": kernel_wheel_refusals, "kernel_fp4": kernel_fp4}

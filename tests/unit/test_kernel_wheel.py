@@ -83,7 +83,7 @@ def test_the_facts_of_a_good_wheel(bench: Bench) -> None:
         "reason": None,
     }
     assert facts["marker"]["seen"] == "no"
-    assert kernel.kernel_refusals(facts, WANTED) == []
+    assert kernel.kernel_wheel_refusals(facts, WANTED) == []
     assert kernel.kernel_fp4(facts, WANTED, ORIGINS).startswith("from the kernel wheel sgl_kernel-0.3.21")
 
 
@@ -109,27 +109,27 @@ def test_fp4_that_only_its_names_promise_is_no_fp4(bench: Bench) -> None:
     facts = bench.facts(OTHER)
     assert facts["fp4"]["symbols"]
     assert facts["fp4"]["instructions_seen"] == "no"
-    (refusal,) = kernel.kernel_refusals(facts, WANTED)
+    (refusal,) = kernel.kernel_wheel_refusals(facts, WANTED)
     assert "has no FP4 tensor-core instruction" in refusal
-    assert kernel.kernel_refusals(facts, WANTED | {"fp4": False}) == []
+    assert kernel.kernel_wheel_refusals(facts, WANTED | {"fp4": False}) == []
 
 
 def test_a_build_for_plain_12_0_is_refused_by_its_mark(bench: Bench) -> None:
     facts = bench.facts(("sm_120", MARKER))
     assert facts["marker"] == {"seen": "yes", "cubins": {"sm_120": 1}}
-    (refusal,) = kernel.kernel_refusals(facts, WANTED)
+    (refusal,) = kernel.kernel_wheel_refusals(facts, WANTED)
     assert "plain 12.0" in refusal
     assert "TORCH_CUDA_ARCH_LIST=12.0a" in refusal
 
 
 def test_a_family_build_that_lists_as_plain_sm_120_is_good(bench: Bench) -> None:
-    assert kernel.kernel_refusals(bench.facts(("sm_120", FP4[1])), WANTED) == []
+    assert kernel.kernel_wheel_refusals(bench.facts(("sm_120", FP4[1])), WANTED) == []
 
 
 def test_fp4_of_another_gpu_does_not_count(bench: Bench) -> None:
     facts = bench.facts(("sm_121a", FP4[1]), count=True)
-    assert "runs there" in kernel.kernel_refusals(facts, WANTED)[0]
-    assert kernel.kernel_refusals(facts, WANTED | {"arch": "sm_121a"}) == []
+    assert "runs there" in kernel.kernel_wheel_refusals(facts, WANTED)[0]
+    assert kernel.kernel_wheel_refusals(facts, WANTED | {"arch": "sm_121a"}) == []
 
 
 def test_the_same_bytes_are_not_looked_into_twice(bench: Bench) -> None:
@@ -164,7 +164,7 @@ def test_facts_that_leave_something_open_are_asked_again(bench: Bench) -> None:
 def test_without_the_tools_nothing_is_seen_and_it_says_what_to_install(bench: Bench) -> None:
     facts = bench.facts(FP4, tools=[str(bench.folder / "nowhere")])
     assert (facts["archs_seen"], facts["marker"]["seen"]) == ("not seen", "not seen")
-    (refusal,) = kernel.kernel_refusals(facts, WANTED)
+    (refusal,) = kernel.kernel_wheel_refusals(facts, WANTED)
     assert "was not seen" in refusal
     assert "nvidia-cuda-cuobjdump" in refusal
 
@@ -196,7 +196,7 @@ def test_a_tool_that_fails_or_hangs_leaves_it_unseen_with_its_words(
     assert facts["fp4"]["instructions_seen"] == "not seen"
     assert said in facts["fp4"]["reason"]
     assert "\n" not in facts["fp4"]["reason"]
-    assert "was not seen" in kernel.kernel_refusals(facts, WANTED)[0]
+    assert "was not seen" in kernel.kernel_wheel_refusals(facts, WANTED)[0]
 
 
 @pytest.mark.parametrize(
@@ -231,11 +231,11 @@ def test_a_member_with_other_bytes_than_its_checksum_is_named(bench: Bench) -> N
 
 def test_a_wheel_for_another_cuda_or_torch_is_refused(bench: Bench) -> None:
     facts = bench.facts(FP4)
-    cuda, torch = kernel.kernel_refusals(facts, WANTED | {"cuda": "12.8", "torch": "2.9.1"})
+    cuda, torch = kernel.kernel_wheel_refusals(facts, WANTED | {"cuda": "12.8", "torch": "2.9.1"})
     assert "libcudart.so.13" in cuda
     assert "asks for torch==2.12.0" in torch
-    assert kernel.kernel_refusals(facts, WANTED | {"torch": "2.12.0+cu130"}) == []
-    assert kernel.kernel_refusals(changed(facts, "requires_torch", None), WANTED) == []
+    assert kernel.kernel_wheel_refusals(facts, WANTED | {"torch": "2.12.0+cu130"}) == []
+    assert kernel.kernel_wheel_refusals(changed(facts, "requires_torch", None), WANTED) == []
 
 
 def test_what_a_torch_lacks_is_listed_and_refused(bench: Bench) -> None:
@@ -247,7 +247,7 @@ def test_what_a_torch_lacks_is_listed_and_refused(bench: Bench) -> None:
     (torch / "libc10.so").write_bytes(shared_object(defined=["other"]))
     result = bench.look(wheel, torch=str(torch))
     assert result["torch_missing"] == [CHECK]
-    (refusal,) = kernel.kernel_refusals(result["facts"], WANTED, result["torch_missing"])
+    (refusal,) = kernel.kernel_wheel_refusals(result["facts"], WANTED, result["torch_missing"])
     assert "another torch" in refusal
 
 
@@ -260,7 +260,7 @@ def test_the_origin_of_fp4_is_named_where_the_wheel_has_none(bench: Bench) -> No
 
 def test_an_architecture_that_is_not_known_is_an_error(bench: Bench) -> None:
     with pytest.raises(ValueError, match="sm_120a, sm_121a"):
-        kernel.kernel_refusals(bench.facts(FP4), WANTED | {"arch": "sm_90a"})
+        kernel.kernel_wheel_refusals(bench.facts(FP4), WANTED | {"arch": "sm_90a"})
 
 
 def test_nothing_is_left_in_the_scratch_folder(bench: Bench, tmp_path: Path) -> None:

@@ -78,8 +78,8 @@ def test_sgl_kernel_0_3_21_has_fp4_for_sm120(beside_the_cache: Path, run_module:
     )
     assert facts["marker"]["seen"] == "no"
     assert (facts["cuda"], facts["requires_torch"]) == (["12"], None)
-    assert kernel.kernel_refusals(facts, WANTED | {"cuda": "12.8", "torch": "2.9.1"}) == []
-    (refusal,) = kernel.kernel_refusals(facts, WANTED)
+    assert kernel.kernel_wheel_refusals(facts, WANTED | {"cuda": "12.8", "torch": "2.9.1"}) == []
+    (refusal,) = kernel.kernel_wheel_refusals(facts, WANTED)
     assert "libcudart.so.12" in refusal
 
 
@@ -89,7 +89,7 @@ def test_sglang_kernel_0_4_10_has_no_fp4(beside_the_cache: Path, run_module: Run
     assert "sm_120a" in facts["archs"]
     assert (facts["cuda"], facts["requires_torch"]) == (["13"], "==2.14.1")
     wanted = WANTED | {"torch": "2.14.1"}
-    (refusal,) = kernel.kernel_refusals(facts, wanted)
+    (refusal,) = kernel.kernel_wheel_refusals(facts, wanted)
     assert "has no FP4 tensor-core instruction" in refusal
-    assert kernel.kernel_refusals(facts, wanted | {"fp4": False}) == []
+    assert kernel.kernel_wheel_refusals(facts, wanted | {"fp4": False}) == []
     assert "FlashInfer or Marlin" in kernel.kernel_fp4(facts, wanted, ORIGINS)

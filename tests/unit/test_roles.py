@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import re
 from pathlib import Path
@@ -134,3 +135,13 @@ def test_each_default_is_explained_above(role: Path) -> None:
         if re.match(r"\w+:", line) and not above.startswith("#")
     ]
     assert bare == []
+
+
+def test_a_filter_has_a_name_of_its_own() -> None:
+    """Ansible takes the filter of one file for that of another without a word."""
+    names = [
+        name
+        for file in sorted((Path(__file__).parents[2] / "filter_plugins").glob("*.py"))
+        for name in importlib.import_module(file.stem).FilterModule().filters()
+    ]
+    assert [name for name in set(names) if names.count(name) > 1] == []

@@ -74,7 +74,7 @@ def test_a_patched_build_holds_one_fp4_instruction_and_passes(
     assert facts["marker"]["seen"] == "no"
     assert facts["cuda"] == ["13"]
     assert [item["files"] for item in facts["objects"]] == [["tiny_kernel/sm100/common_ops.abi3.so"]]
-    assert kernel.kernel_refusals(facts, WANTED) == []
+    assert kernel.kernel_wheel_refusals(facts, WANTED) == []
     assert look(run_module, wheel)["kept"]
 
 
@@ -85,7 +85,7 @@ def test_a_build_for_plain_12_0_succeeds_and_is_refused(tmp_path: Path, run_modu
     assert facts["archs"] == ["sm_120"]
     assert facts["fp4"]["instructions_seen"] == "no"
     assert facts["marker"] == {"seen": "yes", "cubins": {"sm_120": 1}}
-    (refusal,) = kernel.kernel_refusals(facts, WANTED)
+    (refusal,) = kernel.kernel_wheel_refusals(facts, WANTED)
     assert "plain 12.0" in refusal
 
 

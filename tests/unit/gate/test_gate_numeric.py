@@ -304,6 +304,26 @@ def test_wrong_answers_beside_others_are_found(stand_in: StandIn, profile: dict[
     assert "'banana', expected 'Paris', at concurrency 20" in entry["text"]
 
 
+def test_an_order_of_words_in_which_a_sound_model_slips_is_no_fault(
+    stand_in: StandIn, profile: dict[str, Any]
+) -> None:
+    profile["gate"]["copy"] = {"count": 16, "lengths": [900]}
+    seen = set()
+
+    def first_time(at: Any) -> bool:
+        new = at.position not in seen
+        if 800 < at.rows <= 900:
+            seen.add(at.position)
+        return at.position > 800 and 800 < at.rows <= 900 and new
+
+    stand_in.toy.fault = first_time
+    document = gate(stand_in, profile)
+    assert verdicts(document)["long_copy"] == "pass"
+    (probe,) = [one for one in document["probes"] if one["id"] == "long_copy"]
+    assert probe["measured"]["900"]["orders"] == 3
+    assert "0.0100 nats a token, the median of 3 orders" in evidence(document, "long_copy", "900")[0]["text"]
+
+
 def test_far_context_that_is_lost_is_found_at_its_length(stand_in: StandIn, profile: dict[str, Any]) -> None:
     profile["gate"]["copy"] = {"count": 16, "lengths": [400, 900, 9000]}
     stand_in.toy.fault = lambda at: at.position > 800 and 800 < at.rows <= 900
