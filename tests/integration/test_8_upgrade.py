@@ -1,8 +1,8 @@
 """SGLang 0.5.9 is upgraded to 0.5.23 and rolled back while a client asks: what serves never answers wrongly.
 
 Both engines are the real ones, from the locks of `cpu-demo` and `cpu-demo-0.5.23`. Until its verdict
-a release does not count as serving, though nothing keeps a client of the node's own from asking it. On 0.5.9 with
-llguidance the gate's structured outputs then reach other requests of their batch:
+a release does not count as serving, though nothing keeps a client of the node's own from asking it. On 0.5.9
+with llguidance the gate's structured outputs then reach other requests of their batch:
 https://github.com/sgl-project/sglang/pull/23653. On 0.5.23 they must not.
 """
 
