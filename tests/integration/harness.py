@@ -158,7 +158,7 @@ class Node:
         return float(self.read_json("/run/smokestack/lease.json")["expires"]) - now
 
     def end_lease(self) -> None:
-        """Let the lease's time be over, if there is one: the step that a killed run was at may give it back."""
+        """Let the lease's time be over, if there is one: the last step of a killed run may give it back."""
         lease = "/run/smokestack/lease.json"
         self.run("sh", "-c", f"""sed -i 's/"expires": [0-9.]*/"expires": 0/' {lease} || test ! -e {lease}""")
 
