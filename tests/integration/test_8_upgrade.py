@@ -196,8 +196,8 @@ def test_the_time_without_service_that_is_told_is_the_one_that_the_client_saw(
         seen = way.unanswered(replies)
         table[name] = {**told, "client_without_an_answer_s": round(seen, 1)}
         assert told["until_ready_s"] == pytest.approx(way.ready - way.stopped, abs=0.1)
-        # The client asks every 0.2 s; health may say 200 a look later than it could have.
-        assert abs(seen - told["until_ready_s"]) < 3
+        # A look at health is given 5 s and the next comes 0.5 s later: the client may see the answer first.
+        assert -3 < told["until_ready_s"] - seen < 6
     MEASURED.parent.mkdir(exist_ok=True)
     MEASURED.write_text(json.dumps(table, indent=2) + "\n")
     with capsys.disabled():
