@@ -24,7 +24,7 @@ test-full: ## the same and what takes longer
 
 test-unit: ## only what needs no root and no lab
 	@tools/setup.sh unit
-	pytest tests/unit
+	pytest tests/unit -m "not full"
 
 lint: ## ansible-lint (production profile), ruff, mypy, ansible-config
 	@tools/setup.sh unit

@@ -1,0 +1,6 @@
+#pragma once
+
+struct Tensor {
+  void *data;
+  int count;
+};

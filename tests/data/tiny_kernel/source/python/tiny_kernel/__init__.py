@@ -1,0 +1,1 @@
+"""Kernels of a stand-in for sgl-kernel."""
