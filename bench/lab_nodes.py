@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -130,8 +130,11 @@ def lab_hosts(name: str, count: int) -> Iterator[Lab]:
         ssh += ("-i", shared["ansible_ssh_private_key_file"], "-l", shared["ansible_user"])
         nodes = tuple(Node(host, facts["ansible_host"], ssh) for host, facts in group["hosts"].items())
         yield Lab(nodes, inventory, nodes[0].address.rpartition(".")[0] + ".1")
-    finally:
-        tool("clean")
+    except BaseException:
+        with suppress(BenchError):  # what went wrong is what is told
+            tool("clean")
+        raise
+    tool("clean")
 
 
 def _status(name: str) -> list[str]:
