@@ -80,7 +80,7 @@ patches:
   description: >-
     How each patch ends: its C(name), C(files), C(reason), C(state), and under C(moved) each hunk that stands
     elsewhere than where it was made. The state is V(applied), V(already_applied), V(not_needed), V(upstream)
-    (the source has it in its own words) or V(drifted); when one drifted, those that would fit are V(withheld).
+    (the source has it in its own words) or V(drifted); when one drifts, those that would fit are V(withheld).
   type: list
   elements: dict
   returned: state is present

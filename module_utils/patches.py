@@ -41,7 +41,7 @@ PLAIN = {
     "core.fsync": "all",
     "core.quotePath": "off",
 }
-"""Settings that a user's own must not change: context counts to the letter, refs are on the disk once written."""
+"""Whatever a user's own settings are: context counts to the letter, and what is written is on the disk."""
 NOBODY = {
     f"GIT_{who}_{key}": value
     for who in ("AUTHOR", "COMMITTER")
@@ -247,6 +247,11 @@ class Tree:
         name = f":{self.prefix}{file}"
         return self.git("cat-file", "blob", name) if self.blob(name) else None
 
+    def committed(self, file: str) -> str | None:
+        """A file of the folder as HEAD has it."""
+        name = f"HEAD:{self.prefix}{file}"
+        return self.git("cat-file", "blob", name) if self.blob(name) else None
+
     def contains(self, commit: str) -> bool:
         """Whether HEAD holds a commit. Raises PatchError where the repository does not know it."""
         if not self.blob(f"{commit}^{{commit}}"):
@@ -261,8 +266,11 @@ class Tree:
         return True
 
     def apply(self, text: str) -> None:
-        """Apply a patch to the tree beside the work tree; git refuses one whose context is not there."""
-        self.git("apply", "--cached", f"--directory={self.prefix.rstrip('/')}", "-", text=text)
+        """Apply a patch to the tree beside the work tree; git refuses one whose context is not there.
+
+        Run in the folder, git takes the patch's files from there.
+        """
+        self.git("apply", "--cached", "-", text=text)
 
     def present(self, file: str) -> str | None:
         """The id of what the work tree has; `file` counts from the repository's top."""
@@ -327,7 +335,7 @@ class Outcome:
 
 
 def condition(tree: Tree, wanted: Mapping[str, Any]) -> tuple[bool, str]:
-    """Whether a condition holds in the tree, and that in words. Raises LookupError where the file is missing."""
+    """Whether a condition holds in the tree, and why, in words. Raises LookupError for a missing file."""
     if wanted.get("since"):
         there = tree.contains(wanted["since"])
         return there, f"the source {'holds' if there else 'does not hold'} commit {wanted['since']}"
@@ -368,14 +376,19 @@ def judge(tree: Tree, patch: Mapping[str, Any]) -> Outcome:
         try:
             if not reason:
                 tree.apply(patch["text"])
+                reason = "; ".join(
+                    f"{hunk.file}, hunk {hunk.number}: git put it elsewhere"
+                    for hunk in hunks
+                    if not holds(hunk, tree.content(hunk.file))
+                )
         except PatchError as error:
             reason = str(error)
         state = DRIFTED if reason else APPLIED
     outcome = Outcome(patch["name"], state, reason, list(contents))
     for hunk in hunks if state == APPLIED else []:
-        place = 0 if hunk.new else places(hunk.before, (contents[hunk.file] or "").splitlines())[0]
-        if place != hunk.line:
-            outcome.moved.append({"file": hunk.file, "hunk": hunk.number, "lines": place - hunk.line})
+        found = places(hunk.before, (tree.committed(hunk.file) or "").splitlines())
+        if not hunk.new and found and found[0] != hunk.line:
+            outcome.moved.append({"file": hunk.file, "hunk": hunk.number, "lines": found[0] - hunk.line})
     return outcome
 
 
