@@ -38,7 +38,7 @@ WITHHELD = "withheld"
 PLAIN = {
     "apply.ignoreWhitespace": "no",
     "apply.whitespace": "nowarn",
-    "core.fsync": "all",
+    "core.fsync": "loose-object,reference",
     "core.quotePath": "off",
 }
 """Whatever a user's own settings are: context counts to the letter, and what is written is on the disk."""
@@ -102,7 +102,7 @@ def read_hunks(name: str, text: str) -> list[Hunk]:
             before: list[str] = []
             after: list[str] = []
             while [len(before), len(after)] != wanted:
-                place, body = next(lines, (number, "end of the file"))
+                place, body = next(lines, (len(text.splitlines()), "the end of the patch"))
                 if body[:1] not in (" ", "-", "+"):
                     raise wrong(place, f"{body!r} where a line of a hunk is wanted")
                 if body[0] != "+":
@@ -173,6 +173,7 @@ class Tree:
 
     def __init__(self, git: str, folder: Path, dry: bool) -> None:
         self.git_path, self.folder, self.dry = git, folder, dry
+        self.listings: dict[str, dict[str, str]] = {}
         self.environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
         self.environment |= {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"} | NOBODY
 
@@ -207,15 +208,17 @@ class Tree:
     def __exit__(self, *_error: object) -> None:
         self.work.cleanup()
 
-    def git(self, *arguments: str, text: str | None = None, own_index: bool = True) -> str:
-        """Run git in the folder. Raises PatchError with its last words."""
+    def git(
+        self, *arguments: str, text: str | None = None, own_index: bool = True, folder: Path | None = None
+    ) -> str:
+        """Run git, in the package's folder where no other is named. Raises PatchError with its words."""
         environment = dict(self.environment)
         if not own_index:
             environment.pop("GIT_INDEX_FILE", None)
         settings = [part for key, value in PLAIN.items() for part in ("-c", f"{key}={value}")]
         result = subprocess.run(
             [self.git_path, *settings, *arguments],
-            cwd=self.folder,
+            cwd=folder or self.folder,
             env=environment,
             input=None if text is None else text.encode(),
             stdin=subprocess.DEVNULL if text is None else None,
@@ -242,15 +245,20 @@ class Tree:
             return self.git("rev-parse", "--verify", "--quiet", name).strip()
         return None
 
-    def content(self, file: str) -> str | None:
-        """A file of the folder as the series has made it so far; None where there is none."""
-        name = f":{self.prefix}{file}"
+    def content(self, file: str, where: str = "") -> str | None:
+        """A file of the folder as the series has made it so far, or in a tree; None where there is none."""
+        name = f"{where}:{self.prefix}{file}"
         return self.git("cat-file", "blob", name) if self.blob(name) else None
 
-    def committed(self, file: str) -> str | None:
-        """A file of the folder as HEAD has it."""
-        name = f"HEAD:{self.prefix}{file}"
-        return self.git("cat-file", "blob", name) if self.blob(name) else None
+    def listing(self, tree: str) -> dict[str, str]:
+        """The folder's files in a tree: name from the repository's top to id. Read once."""
+        if tree not in self.listings:
+            entries = self.git("ls-tree", "-r", "-z", "--full-tree", tree, "--", self.prefix or ".").split(
+                "\0"
+            )
+            rows = (entry.split("\t", 1) for entry in entries if entry)
+            self.listings[tree] = {name: row.split()[2] for row, name in rows}
+        return self.listings[tree]
 
     def contains(self, commit: str) -> bool:
         """Whether HEAD holds a commit. Raises PatchError where the repository does not know it."""
@@ -266,23 +274,17 @@ class Tree:
         return True
 
     def apply(self, text: str) -> None:
-        """Apply a patch to the tree beside the work tree; git refuses one whose context is not there.
+        """Apply a patch to the tree beside the work tree; git refuses one whose context is not there."""
+        self.git("apply", "--cached", f"--directory={self.prefix}", "-", text=text, folder=self.top)
 
-        Run in the folder, git takes the patch's files from there.
-        """
-        self.git("apply", "--cached", "-", text=text)
-
-    def present(self, file: str) -> str | None:
-        """The id of what the work tree has; `file` counts from the repository's top."""
-        path = self.top / file
-        if path.is_symlink() or (path.exists() and not path.is_file()):
-            raise PatchError(f"{path} is no plain file, and only those are patched")
-        return self.git("hash-object", "--", str(path)).strip() if path.exists() else None
-
-    def changed(self, old: str, new: str) -> list[str]:
-        """The files that differ between two commits or trees, from the repository's top."""
-        names = self.git("diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new)
-        return [name for name in names.split("\0") if name]
+    def present(self, files: Sequence[str]) -> dict[str, str | None]:
+        """The ids of what the work tree has; the names count from the repository's top."""
+        there = [file for file in files if (self.top / file).is_symlink() or (self.top / file).exists()]
+        for path in (self.top / file for file in there):
+            if path.is_symlink() or not path.is_file():
+                raise PatchError(f"{path} is no plain file, and only those are patched")
+        ids = self.git("hash-object", "--", *there, folder=self.top).split() if there else []
+        return dict.fromkeys(files) | dict(zip(there, ids, strict=True))
 
     def foreign(self) -> tuple[list[str], list[str]]:
         """The folder's files that differ from HEAD: in the index, and in the work tree."""
@@ -386,7 +388,7 @@ def judge(tree: Tree, patch: Mapping[str, Any]) -> Outcome:
         state = DRIFTED if reason else APPLIED
     outcome = Outcome(patch["name"], state, reason, list(contents))
     for hunk in hunks if state == APPLIED else []:
-        found = places(hunk.before, (tree.committed(hunk.file) or "").splitlines())
+        found = places(hunk.before, (tree.content(hunk.file, "HEAD") or "").splitlines())
         if not hunk.new and found and found[0] != hunk.line:
             outcome.moved.append({"file": hunk.file, "hunk": hunk.number, "lines": found[0] - hunk.line})
     return outcome
@@ -417,30 +419,29 @@ def known_blobs(tree: Tree) -> dict[str, set[str | None]]:
     known: dict[str, set[str | None]] = {}
     for ref in (AT, TO):
         if tree.blob(ref):
-            for file in tree.changed(f"{ref}^", ref):
-                known.setdefault(file, set()).update(
-                    (tree.blob(f"{ref}^:{file}"), tree.blob(f"{ref}:{file}"))
-                )
+            before, after = tree.listing(f"{ref}^"), tree.listing(ref)
+            for file in before.keys() | after.keys():
+                if before.get(file) != after.get(file):
+                    known.setdefault(file, set()).update((before.get(file), after.get(file)))
     return known
 
 
 def plan(tree: Tree, patches: Sequence[Mapping[str, Any]]) -> Plan:
     """Work out what the series does here. Raises PatchError when the work tree has changes of another's."""
-    known = known_blobs(tree)
+    head, known = tree.listing("HEAD"), known_blobs(tree)
     outcomes = []
     for patch in patches:
         outcome = judge(tree, patch)
         outcomes.append(outcome)
         for file in outcome.files if outcome.state == APPLIED else []:
             name = tree.prefix + file
-            known.setdefault(name, {tree.blob(f"HEAD:{name}")}).add(tree.blob(f":{name}"))
+            known.setdefault(name, set()).add(tree.blob(f":{name}"))
     target = tree.git("write-tree").strip()
     staged, loose = tree.foreign()
-    present = {file: tree.present(file) for file in known}
+    present = tree.present(sorted(known))
+    wanted = tree.listing(target)
     others = [file for file in loose if file not in known]
-    others += [
-        file for file, blob in present.items() if blob not in known[file] | {tree.blob(f"HEAD:{file}")}
-    ]
+    others += [file for file, blob in present.items() if blob not in known[file] | {head.get(file)}]
     if staged or others:
         others = sorted({*staged, *others})
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
@@ -449,17 +450,19 @@ def plan(tree: Tree, patches: Sequence[Mapping[str, Any]]) -> Plan:
             f"back with: git -C {tree.top} checkout HEAD -- {others[0]}"
         )
     for outcome, patch in zip(outcomes, patches, strict=True):
-        if outcome.state == APPLIED and is_in(tree, target, patch, present):
+        if outcome.state == APPLIED and is_in(tree, patch, present, wanted):
             outcome.state = ALREADY
-    files = {file: (blob, tree.blob(f"{target}:{file}")) for file, blob in sorted(present.items())}
+    files = {file: (blob, wanted.get(file)) for file, blob in present.items()}
     return Plan(outcomes, target, files, tree.blob(f"{target}:{tree.prefix.rstrip('/')}") or "")
 
 
-def is_in(tree: Tree, target: str, patch: Mapping[str, Any], present: Mapping[str, str | None]) -> bool:
+def is_in(
+    tree: Tree, patch: Mapping[str, Any], present: Mapping[str, str | None], wanted: Mapping[str, str]
+) -> bool:
     """Whether the work tree has a patch: its files are those of the whole series, or they hold its hunks."""
     hunks = read_hunks(patch["name"], patch["text"])
     names = {hunk.file: tree.prefix + hunk.file for hunk in hunks}
-    if all(present[name] == tree.blob(f"{target}:{name}") for name in names.values()):
+    if all(present[name] == wanted.get(name) for name in names.values()):
         return True
     return all(
         holds(
