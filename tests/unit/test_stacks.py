@@ -504,7 +504,7 @@ def folder_of_patches(tmp_path: Path, **sidecars: str) -> str:
         (
             "reason: for the tests\n",
             "",
-            "1: reason is missing: what goes wrong without the patch, and what it does",
+            "2: reason is missing: what goes wrong without the patch, and what it does",
         ),
         ("title:", "titel:", "4: unknown key 'titel'; did you mean 'title'?"),
         (
