@@ -1,24 +1,27 @@
-"""Stacks and their locks: what a stack file says, what is wrong in it, and whether a lock belongs to it.
+"""Stacks, their locks and their patches: what such a file says, what is wrong in it, what belongs to what.
 
-A stack file is checked against `catalog/schema/stack.schema.json`. Problems are returned as sentences that
-name file, line and key, all at once, so that an operator mends a file in one go.
+A stack file is checked against `catalog/schema/stack.schema.json`, the file beside a patch against
+`patch.schema.json`. Problems are returned as sentences that name file, line and key, all at once, so that an
+operator mends a file in one go.
 """
 
 from __future__ import annotations
 
 import difflib
+import functools
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 from jsonschema import Draft202012Validator, ValidationError
-from packaging.specifiers import SpecifierSet
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
 
-SCHEMA = Path(__file__).resolve().parents[1] / "catalog" / "schema" / "stack.schema.json"
+SCHEMAS = Path(__file__).resolve().parents[1] / "catalog" / "schema"
 TOOLKIT = "toolkit"
 LOCK_META = ("stack", "abi", "platform", "inputs", "resolved", "count")
 TOOLKIT_SOURCES = ("wheels", "path", "package")
@@ -31,12 +34,19 @@ TOOLKIT_PARTS = (
 )
 """What compiles and links a program: nvcc with ptxas, its headers, cicc, the runtime and cuda/std. PyPI has
 them from CUDA 13 on; its CUDA 12 wheel of that name (nvidia-cuda-nvcc-cu12 12.9.86) holds ptxas, no nvcc."""
-TYPES = {"string": "a text", "object": "a mapping", "array": "a list", "boolean": "true or false"}
+TYPES = {
+    "string": "a text",
+    "object": "a mapping",
+    "array": "a list",
+    "boolean": "true or false",
+    "integer": "a whole number",
+}
 
 YamlPath = tuple[str | int, ...]
+Problems = Iterator[tuple[YamlPath, str]]
 
 
-# --- stack files ---------------------------------------------------------------------------------
+# --- files of the catalogue that have a schema ---------------------------------------------------
 
 
 def node_lines(node: yaml.Node | None, path: YamlPath = ()) -> Iterator[tuple[YamlPath, int]]:
@@ -79,7 +89,7 @@ def repeated_keys(text: str) -> list[tuple[int, str, int]]:
     return found
 
 
-def schema_sentences(error: ValidationError) -> Iterator[tuple[YamlPath, str]]:
+def schema_sentences(error: ValidationError) -> Problems:
     """One of the schema's errors in words, each with the path of the line that it is about."""
     path: YamlPath = tuple(error.absolute_path)
     where = f"{dotted(path)}: " if path else ""
@@ -114,28 +124,42 @@ def schema_sentences(error: ValidationError) -> Iterator[tuple[YamlPath, str]]:
             yield path, f"{where}must be {wanted}, not {value!r}"
 
 
-def stack_problems(text: str, name: str) -> list[str]:
-    """What is wrong in a stack file, in the order of its lines: `catalog/stacks/NAME.yml:LINE: KEY ...`."""
-    where = f"catalog/stacks/{name}.yml"
+def document_problems(
+    text: str, where: str, schema: str, meaning: Callable[[Mapping[str, Any]], Problems]
+) -> list[str]:
+    """What is wrong in a file, in the order of its lines: `WHERE:LINE: KEY ...`.
+
+    `meaning` says what the schema, a file of `catalog/schema`, cannot see in a document that keeps to it.
+    """
     try:
-        stack = yaml.safe_load(text)
+        document = yaml.safe_load(text)
         lines = dict(node_lines(yaml.compose(text, Loader=yaml.SafeLoader)))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         return [f"{where}:{mark.line + 1 if mark else 1}: not YAML: {error.problem}"]
-    if not isinstance(stack, Mapping):
-        return [f"{where}:1: must be a mapping of keys, not {stack!r:.60}"]
+    if not isinstance(document, Mapping):
+        return [f"{where}:1: must be a mapping of keys, not {document!r:.60}"]
     found = [
         (line, f"{key} is there twice, first in line {first}") for line, key, first in repeated_keys(text)
     ]
-    for broken in Draft202012Validator(json.loads(SCHEMA.read_text())).iter_errors(stack):
+    rules = json.loads((SCHEMAS / schema).read_text())
+    for broken in Draft202012Validator(rules).iter_errors(document):
         found += [(lines.get(path, 1), sentence) for path, sentence in schema_sentences(broken)]
     if not found:
-        found = [(lines[path], sentence) for path, sentence in meaning_problems(stack, name)]
+        found = [(lines[path], sentence) for path, sentence in meaning(document)]
     return [f"{where}:{line}: {sentence}" for line, sentence in sorted(set(found))]
 
 
-def meaning_problems(stack: Mapping[str, Any], name: str) -> Iterator[tuple[YamlPath, str]]:
+# --- stack files ---------------------------------------------------------------------------------
+
+
+def stack_problems(text: str, name: str) -> list[str]:
+    """What is wrong in a stack file, in the order of its lines: `catalog/stacks/NAME.yml:LINE: KEY ...`."""
+    where = f"catalog/stacks/{name}.yml"
+    return document_problems(text, where, "stack.schema.json", functools.partial(meaning_problems, name=name))
+
+
+def meaning_problems(stack: Mapping[str, Any], name: str) -> Problems:
     """What a schema cannot see, in a stack that keeps to it."""
     if stack["name"] != name:
         yield ("name",), f"name is {stack['name']!r}, the file says {name!r}"
@@ -407,8 +431,125 @@ def unlocked_line(name: str, text: str, kept: str) -> str:
     )
 
 
+# --- the patches of a kernel's source ------------------------------------------------------------
+
+
+def condition_problems(where: YamlPath, condition: Mapping[str, Any]) -> Problems:
+    """What is wrong in one condition on the source tree."""
+    if set(condition) not in ({"file", "has"}, {"file", "lacks"}, {"since"}, {"before"}):
+        yield (
+            where,
+            f"{dotted(where)}: must be a file with has or lacks, or one of since and before, "
+            f"not {', '.join(condition)}",
+        )
+    for key in condition.keys() & {"has", "lacks"}:
+        try:
+            re.compile(condition[key])
+        except re.error as error:
+            yield (*where, key), f"{dotted((*where, key))}: not a regular expression: {error}"
+
+
+def patch_meaning_problems(patch: Mapping[str, Any], name: str) -> Problems:
+    """What a schema cannot see, in the file beside a patch that keeps to it."""
+    if patch["name"] != name:
+        yield ("name",), f"name is {patch['name']!r}, the file says {name!r}"
+    needed = patch.get("needed_when", {})
+    for key, place, conditions in (
+        ("needed_when", ("needed_when", "tree"), needed.get("tree", [])),
+        ("upstream_when", ("upstream_when",), patch["upstream_when"]),
+    ):
+        if key in patch:
+            for number, condition in enumerate(conditions):
+                yield from condition_problems((*place, number), condition)
+    for tool, ranges in needed.get("tools", {}).items():
+        for number, versions in enumerate(ranges):
+            try:
+                SpecifierSet(versions)
+            except InvalidSpecifier:
+                where = ("needed_when", "tools", tool, number)
+                yield (
+                    where,
+                    f'{dotted(where)}: {versions!r} is no range of versions; write one such as "<3.31"',
+                )
+
+
+def catalogue_name(folder: str) -> str:
+    """A folder as it is called in the catalogue: `catalog/patches/sgl-kernel`."""
+    parts = Path(folder).parts
+    return str(Path(*parts[parts.index("catalog") :])) if "catalog" in parts else folder
+
+
+def patch_problems(folder: str, names: Sequence[str]) -> list[str]:
+    """Why the patches `names` of a folder such as `catalog/patches/sgl-kernel` make no series."""
+    shown = catalogue_name(folder)
+    known = sorted(path.stem for path in Path(folder).glob("*.yml"))
+    problems, orders = [], []
+    for name in names:
+        sidecar, patch = (Path(folder, f"{name}.{ending}") for ending in ("yml", "patch"))
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f" (there: {', '.join(known) or 'none'})"
+            problems.append(f"{shown}/{name}.yml: no patch of that name{hint}")
+            continue
+        if not patch.is_file():
+            problems.append(f"{shown}/{name}.patch: missing, though {name}.yml describes it")
+        text = sidecar.read_text()
+        found = document_problems(
+            text,
+            f"{shown}/{name}.yml",
+            "patch.schema.json",
+            functools.partial(patch_meaning_problems, name=name),
+        )
+        problems += found
+        if not found:
+            orders.append((yaml.safe_load(text)["order"], name))
+    if not problems and orders != sorted(set(orders)):
+        wanted = ", ".join(name for _order, name in sorted(set(orders)))
+        problems.append(f"{shown}: the series must be named in its order, each patch once: {wanted}")
+    return problems
+
+
+def version_refusal(tool: str, version: str | None, ranges: Sequence[str]) -> str:
+    """Why no range holds a tool's version; empty when one does. Raises ValueError where it is not known."""
+    wanted = " or ".join(ranges)
+    try:
+        found = Version(version or "")
+    except InvalidVersion as error:
+        raise ValueError(
+            f"{tool}: a version such as 3.31.6 is wanted, to compare with {wanted}; not {version!r}"
+        ) from error
+    if any(SpecifierSet(versions).contains(found, prereleases=True) for versions in ranges):
+        return ""
+    return f"{tool} {version} is not {wanted}"
+
+
+def patch_series(folder: str, names: Sequence[str], tools: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The patches of a folder as the module patch_series takes them.
+
+    `tools` are the versions of what builds: `cmake`, `cuda`. A patch whose tools are not there is
+    `unneeded`, with the reason. The files must be right: see `patch_problems`.
+    """
+    series = []
+    for name in names:
+        patch = yaml.safe_load(Path(folder, f"{name}.yml").read_text())
+        needed = patch.get("needed_when", {})
+        refusals = [
+            version_refusal(tool, tools.get(tool), ranges) for tool, ranges in needed.get("tools", {}).items()
+        ]
+        series.append(
+            {
+                "name": name,
+                "text": Path(folder, f"{name}.patch").read_text(),
+                "unneeded": "; ".join(filter(None, refusals)),
+                "needed_when": needed.get("tree", []),
+                "upstream_when": patch["upstream_when"],
+            }
+        )
+    return series
+
+
 class FilterModule:
-    """Filters about stacks and locks."""
+    """Filters about stacks, locks and patches."""
 
     def filters(self) -> dict[str, Any]:
         return {
@@ -425,4 +566,6 @@ class FilterModule:
             "lock_problems": lock_problems,
             "node_kinds": node_kinds,
             "unlocked_line": unlocked_line,
+            "patch_problems": patch_problems,
+            "patch_series": patch_series,
         }

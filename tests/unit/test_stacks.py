@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.patches import read_hunks
 from one_change import changed
 from stacks import (
     kernel_refusals,
@@ -16,6 +17,8 @@ from stacks import (
     lock_refusals,
     lock_wheels,
     node_kinds,
+    patch_problems,
+    patch_series,
     project,
     read_lock,
     stack_inputs,
@@ -596,3 +599,178 @@ def test_a_shipped_lock_is_whole(path: Path) -> None:
     pins = stack_pins(stack)
     assert {project(line) for line in pins["requirements"] + pins["without_dependencies"]} <= set(names)
     assert "uv" in names
+
+
+# --- patches -------------------------------------------------------------------------------------
+
+PATCHES = CATALOG / "patches" / "sgl-kernel"
+SIDECAR = """---
+name: guards
+order: 10
+title: A patch
+reason: for the tests
+needed_when:
+  tools:
+    cmake: ["<3.31.7", ">=4.0,<4.0.3"]
+  tree:
+    - {file: CMakeLists.txt, has: '^policy'}
+upstream_when:
+  - {file: CMakeLists.txt, lacks: '^policy'}
+sources: [https://example.org]
+"""
+ORDER = [
+    "cmake-policy-guards",
+    "cccl-include",
+    "dlpack-minimum",
+    "fa3-optional",
+    "fa3-soft-import",
+    "arch-list",
+]
+
+
+def folder_of_patches(tmp_path: Path, **sidecars: str) -> str:
+    folder = tmp_path / "catalog" / "patches" / "demo"
+    folder.mkdir(parents=True)
+    for name, text in sidecars.items():
+        (folder / f"{name}.yml").write_text(text)
+        (folder / f"{name}.patch").write_text(f"the patch {name}\n")
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "reason: for the tests\n",
+            "",
+            "2: reason is missing: what goes wrong without the patch, and what it does",
+        ),
+        ("title:", "titel:", "4: unknown key 'titel'; did you mean 'title'?"),
+        (
+            "order: 10",
+            "order: first",
+            "3: order: must be a whole number, not 'first' (its place in the series",
+        ),
+        ("name: guards", "name: guard", "2: name is 'guard', the file says 'guards'"),
+        ("cmake:", "nvcc:", "8: needed_when.tools: unknown key 'nvcc' (known: cmake, cuda)"),
+        (
+            "<3.31.7",
+            "3.31.7",
+            "8: needed_when.tools.cmake[0]: '3.31.7' is no range of versions; write one such as \"<3.31\"",
+        ),
+        (
+            "has: '^policy'",
+            "has: '(policy'",
+            "10: needed_when.tree[0].has: not a regular expression: missing )",
+        ),
+        (
+            ", lacks: '^policy'",
+            "",
+            "12: upstream_when[0]: must be a file with has or lacks, or one of since and before, not file",
+        ),
+        ("title: A patch\n", "title: A patch\ntitle: Again\n", "5: title is there twice, first in line 4"),
+        (
+            "[https://example.org]",
+            "[http://example.org]",
+            "13: sources[0]: must be an address that starts with https://",
+        ),
+        ("order: 10", "order: [", "5: not YAML: "),
+    ],
+)
+def test_what_is_wrong_beside_a_patch_is_said_with_its_line(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    assert old in SIDECAR
+    folder = folder_of_patches(tmp_path, guards=SIDECAR.replace(old, new))
+    problems = patch_problems(folder, ["guards"])
+    assert any(problem.startswith(f"catalog/patches/demo/guards.yml:{message}") for problem in problems), (
+        problems
+    )
+
+
+def test_a_right_patch_has_no_problem(tmp_path: Path) -> None:
+    assert patch_problems(folder_of_patches(tmp_path, guards=SIDECAR), ["guards"]) == []
+
+
+def test_a_patch_that_is_not_there_is_named(tmp_path: Path) -> None:
+    folder = folder_of_patches(tmp_path, guards=SIDECAR)
+    assert patch_problems(folder, ["gards", "other"]) == [
+        "catalog/patches/demo/gards.yml: no patch of that name; did you mean 'guards'?",
+        "catalog/patches/demo/other.yml: no patch of that name (there: guards)",
+    ]
+    Path(folder, "guards.patch").unlink()
+    assert patch_problems(folder, ["guards"]) == [
+        "catalog/patches/demo/guards.patch: missing, though guards.yml describes it"
+    ]
+
+
+@pytest.mark.parametrize("names", [["second", "guards"], ["guards", "guards", "second"]])
+def test_a_series_is_named_in_its_order(tmp_path: Path, names: list[str]) -> None:
+    second = SIDECAR.replace("guards", "second").replace("order: 10", "order: 20")
+    folder = folder_of_patches(tmp_path, guards=SIDECAR, second=second)
+    assert patch_problems(folder, ["guards", "second"]) == []
+    assert patch_problems(folder, names) == [
+        "catalog/patches/demo: the series must be named in its order, each patch once: guards, second"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cmake", "unneeded"),
+    [
+        ("3.26.4", ""),
+        ("3.31.6", ""),
+        ("3.31.7", "cmake 3.31.7 is not <3.31.7 or >=4.0,<4.0.3"),
+        ("4.0.2", ""),
+        ("4.4.5", "cmake 4.4.5 is not <3.31.7 or >=4.0,<4.0.3"),
+    ],
+)
+def test_a_patch_is_needed_by_some_tools_only(tmp_path: Path, cmake: str, unneeded: str) -> None:
+    folder = folder_of_patches(tmp_path, guards=SIDECAR)
+    assert patch_series(folder, ["guards"], {"cmake": cmake, "cuda": "13.0"}) == [
+        {
+            "name": "guards",
+            "text": "the patch guards\n",
+            "unneeded": unneeded,
+            "needed_when": [{"file": "CMakeLists.txt", "has": "^policy"}],
+            "upstream_when": [{"file": "CMakeLists.txt", "lacks": "^policy"}],
+        }
+    ]
+
+
+@pytest.mark.parametrize("tools", [{}, {"cmake": "new"}])
+def test_a_tool_of_no_known_version_is_refused(tmp_path: Path, tools: dict[str, str]) -> None:
+    folder = folder_of_patches(tmp_path, guards=SIDECAR)
+    with pytest.raises(
+        ValueError, match=r"^cmake: a version such as 3\.31\.6 is wanted, to compare with <3\.31\.7"
+    ):
+        patch_series(folder, ["guards"], tools)
+
+
+def test_the_shipped_patches_are_right_and_whole() -> None:
+    assert patch_problems(str(PATCHES), ORDER) == []
+    assert sorted(path.stem for path in PATCHES.glob("*.yml")) == sorted(ORDER)
+    assert sorted(path.stem for path in PATCHES.glob("*.patch")) == sorted(ORDER)
+    for patch in patch_series(str(PATCHES), ORDER, {"cmake": "3.31.6", "cuda": "13.0"}):
+        assert read_hunks(patch["name"], patch["text"])
+
+
+@pytest.mark.parametrize("path", STACKS, ids=lambda path: path.stem)
+def test_a_stacks_patches_are_shipped_in_their_order(path: Path) -> None:
+    source = yaml.safe_load(path.read_text())["kernel"].get("source", {"patches": []})
+    assert patch_problems(str(PATCHES), source["patches"]) == []
+
+
+@pytest.mark.parametrize(
+    ("cmake", "cuda", "unneeded"),
+    [
+        ("3.26.4", "13.0", {"dlpack-minimum"}),
+        ("3.30.5", "12.9", {"cccl-include", "dlpack-minimum"}),
+        ("3.31.6", "13.0", {"cmake-policy-guards", "dlpack-minimum"}),
+        ("3.31.10", "13.0", {"cmake-policy-guards", "cccl-include", "dlpack-minimum"}),
+        ("4.0.2", "13.0", {"cmake-policy-guards"}),
+        ("4.4.5", "13.0", {"cmake-policy-guards", "cccl-include"}),
+    ],
+)
+def test_which_shipped_patches_the_tools_do_not_need(cmake: str, cuda: str, unneeded: set[str]) -> None:
+    series = patch_series(str(PATCHES), ORDER, {"cmake": cmake, "cuda": cuda})
+    assert {patch["name"] for patch in series if patch["unneeded"]} == unneeded
