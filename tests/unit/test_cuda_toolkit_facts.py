@@ -241,6 +241,7 @@ int main() {
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the wheels are those of x86_64")
 @pytest.mark.skipif(not shutil.which("g++"), reason="nvcc needs g++, which this host does not have")
 def test_nvidias_own_wheels_compile_and_link_for_sm_120a(run_module: RunModule, tmp_path: Path) -> None:
