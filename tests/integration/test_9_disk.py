@@ -35,9 +35,9 @@ def resize(node: Node, size: str) -> None:
 
 
 def fill(node: Node) -> None:
-    """Leave the file system no room."""
-    used = node.run("df", "--block-size=1", "--output=used", ROOT).split()[-1]
-    resize(node, used)
+    """Leave the file system hardly any room, while others write to it."""
+    size = f"$(( $(df --block-size=1 --output=used {ROOT} | tail -n 1) + (64 << 20) ))"
+    node.run("timeout", "10", "sh", "-c", f"until mount -o remount,size={size} {ROOT}; do :; done")
 
 
 def test_a_disk_that_is_too_small_is_refused_before_anything_is_brought(
