@@ -90,6 +90,7 @@ from ansible.module_utils.progress import Progress
 
 MANIFEST = "smokestack.json"
 LAST_LINES = 15
+LEAST_FREE = 64 << 20
 # Many wheels hold files that Python cannot compile (templates, another version's syntax): left as they are.
 COMPILE = "import compileall, sys; compileall.compile_dir(sys.argv[1], quiet=2, workers=0)"
 
@@ -155,6 +156,9 @@ def run(argv: list[str], environment: dict[str, str], log: Path, watch) -> None:
             time.sleep(0.3)
     if process.returncode != 0:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
+        free = shutil.disk_usage(log.parent).free
+        if free < LEAST_FREE:  # then the log may have had no room for the reason either
+            tail = f"{tail}\nNo space left on device: {free >> 20} MiB free at {log.parent}"
         raise VenvError(f"{' '.join(argv[:3])} ended with {process.returncode} (log: {log}):\n{tail}")
 
 

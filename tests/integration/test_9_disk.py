@@ -10,7 +10,7 @@ from integration.harness import ROOT, Node, Playbooks, inventory_of, lab
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
 
-ENOUGH = "5g"  # the wheels, the environment, and what preflight wants to spare
+ENOUGH = "7g"  # the wheels, the environment, a half-made one, and what preflight wants to spare
 PACKAGES = f"{ROOT}/venvs/*/lib/python3*/site-packages/*.dist-info"
 
 
@@ -36,7 +36,7 @@ def resize(node: Node, size: str) -> None:
 
 def fill(node: Node) -> None:
     """Leave the file system hardly any room, while others write to it."""
-    size = f"$(( $(df --block-size=1 --output=used {ROOT} | tail -n 1) + (64 << 20) ))"
+    size = f"$(( $(df --block-size=1 --output=used {ROOT} | tail -n 1) + (16 << 20) ))"
     node.run("timeout", "10", "sh", "-c", f"until mount -o remount,size={size} {ROOT}; do :; done")
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -171,3 +172,11 @@ def test_what_is_no_complete_environment_shares_no_bytecode(
     (first / "smokestack.json").unlink()
     run_module(release_venv, **(with_uv | {"path": str(second)}))
     assert bytecode(first, "tiny").st_ino != bytecode(second, "tiny").st_ino
+
+
+def test_a_full_disk_is_named_though_the_log_had_no_room_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release_venv.shutil, "disk_usage", lambda _path: SimpleNamespace(free=3 << 20))
+    with pytest.raises(VenvError, match="No space left on device: 3 MiB free"):
+        release_venv.run(["false"], {"PATH": "/usr/bin:/bin"}, tmp_path / "log", lambda: None)
