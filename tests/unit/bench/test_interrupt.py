@@ -62,7 +62,17 @@ class StandIn:
     def bench(self, *more: str) -> subprocess.Popen[str]:
         """The bench, measuring one row."""
         port = str(two_free_ports())
-        command = [sys.executable, detection.__file__, "--engine-python", self.python, "--rows", "sound"]
+        # A shell started in the background ignores Ctrl-C, and so would all its children.
+        command = [
+            "env",
+            "--default-signal=INT",
+            sys.executable,
+            detection.__file__,
+            "--engine-python",
+            self.python,
+            "--rows",
+            "sound",
+        ]
         command += ["--work", self.folder / "work", "--results", self.results, "--port", port]
         return subprocess.Popen([*command, *more], stderr=subprocess.PIPE, text=True, start_new_session=True)
 
