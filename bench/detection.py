@@ -51,6 +51,7 @@ from fault_proxy import NO_FAULT, FaultProxy  # noqa: E402
 from faults import FAULTS, by_name  # noqa: E402
 from make_moe import make_moe  # noqa: E402
 from plan import profile_launch  # noqa: E402 - filter_plugins, whose path engine.py has set
+from result_file import add_result, read_results  # noqa: E402
 
 USAGE = 64
 HEALTH, HEALTH_GENERATE, SMOKE = "/health", "/health_generate", "smoke"
@@ -208,29 +209,20 @@ class Results:
     def read(cls, path: Path) -> Results:
         """What is there. A last line that was torn by a crash is dropped; any other is a BenchError."""
         results = cls(path)
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        whole, _newline, torn = text.rpartition("\n")
-        for number, line in enumerate(whole.splitlines(), start=1):
-            try:
-                entry = json.loads(line)
-                kind = entry.pop("kind")
-                entry["caught_by"] = tuple(entry["caught_by"])
-                results._keep(Cell(**entry) if kind == "cell" else CleanRun(**entry))
-            except (ValueError, TypeError, LookupError, AttributeError) as error:
-                raise BenchError(f"{path}, line {number}: is no result: {error}") from None
-        if torn:
-            path.write_text(whole + "\n" if whole else "", encoding="utf-8")
+
+        def keep(entry: Any) -> None:
+            kind = entry.pop("kind")
+            entry["caught_by"] = tuple(entry["caught_by"])
+            results._keep(Cell(**entry) if kind == "cell" else CleanRun(**entry))
+
+        read_results(path, keep)
         return results
 
     def add(self, entry: Cell | CleanRun) -> None:
         """Keep a result, on disk at once."""
         self._keep(entry)
         kind = "cell" if isinstance(entry, Cell) else "clean"
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"kind": kind, **asdict(entry)}, ensure_ascii=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        add_result(self.path, {"kind": kind, **asdict(entry)})
 
     def _keep(self, entry: Cell | CleanRun) -> None:
         if isinstance(entry, Cell):

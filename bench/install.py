@@ -14,7 +14,6 @@ Exit status: 0 done, 1 the measurement could not go on, 64 usage.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 import shutil
@@ -46,6 +45,7 @@ from lab_nodes import (  # noqa: E402
     seconds_between,
     served,
 )
+from result_file import add_result, read_results  # noqa: E402
 from stacks import read_lock  # noqa: E402
 
 USAGE = 64
@@ -98,25 +98,13 @@ class Results:
     def read(cls, path: Path) -> Results:
         """What is there. A last line that was torn by a crash is dropped; any other is a BenchError."""
         results = cls(path)
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        whole, _newline, torn = text.rpartition("\n")
-        for number, line in enumerate(whole.splitlines(), start=1):
-            try:
-                results._keep(Pass(**json.loads(line)))
-            except (ValueError, TypeError) as error:
-                raise BenchError(f"{path}, line {number}: is no result: {error}") from None
-        if torn:
-            path.write_text(whole + "\n" if whole else "", encoding="utf-8")
+        read_results(path, lambda entry: results._keep(Pass(**entry)))
         return results
 
     def add(self, entry: Pass) -> None:
         """Keep a pass, on disk at once."""
         self._keep(entry)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(entry)) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        add_result(self.path, asdict(entry))
 
     def _keep(self, entry: Pass) -> None:
         self.passes[entry.group, entry.nodes, entry.number] = entry
