@@ -18,11 +18,15 @@ RUNS_ON = {
 SHOWN = 3
 
 
+def holds_fp4(facts: Mapping[str, Any], arch: str) -> bool:
+    """Whether FP4 tensor-core instructions that run on an architecture were seen in a wheel."""
+    return any(facts["fp4"]["instructions"].get(name) for name in RUNS_ON[arch])
+
+
 def fp4_refusal(facts: Mapping[str, Any], arch: str) -> str:
     """Why a wheel that should hold FP4 for an architecture does not prove it; '' where it does."""
     fp4, marker = facts["fp4"], facts["marker"]
-    runs = RUNS_ON[arch]
-    if any(fp4["instructions"].get(name) for name in runs):
+    if holds_fp4(facts, arch):
         return ""
     wanted = f"{facts['file']} should hold FP4 for {arch}"
     if marker["seen"] == "yes" and fp4["instructions_seen"] != "not seen":
@@ -88,7 +92,7 @@ def kernel_fp4(
     facts: Mapping[str, Any], wanted: Mapping[str, Any], origins: Sequence[Mapping[str, Any]]
 ) -> str:
     """Where FP4 comes from with this wheel, for a person. `origins` is `fp4` of catalog/kernel.yml."""
-    if any(facts["fp4"]["instructions"].get(name) for name in RUNS_ON[wanted["arch"]]):
+    if holds_fp4(facts, wanted["arch"]):
         return f"from the kernel wheel {facts['file']}"
     public = Version(re.sub(r"\+.*", "", facts["version"]))
     for origin in origins:
