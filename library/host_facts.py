@@ -53,6 +53,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.listeners import port_holder
+from ansible.module_utils.nvidia import nvidia_driver
 
 GIB = 1 << 30
 
@@ -70,11 +71,6 @@ def memory_gib(meminfo: str, key: str) -> float:
         if line.startswith(f"{key}:"):
             return round(int(line.split()[1]) / (1 << 20), 2)
     return 0.0
-
-
-def nvidia_driver(file: Path = Path("/sys/module/nvidia/version")) -> str | None:
-    """The version of the loaded NVIDIA driver, None where none is loaded."""
-    return file.read_text().strip() if file.is_file() else None
 
 
 def main() -> None:

@@ -39,10 +39,10 @@ import re
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.nvidia import DRIVER, nvidia_driver
 
 MARKER = Path("/run/reboot-required")
 BOOT = Path("/boot")
-DRIVER = Path("/sys/module/nvidia/version")
 
 
 def by_number(name: str) -> list[tuple[int, str]]:
@@ -56,10 +56,6 @@ def newest_kernel(boot: Path) -> str | None:
     return max(names, key=by_number, default=None)
 
 
-def first_line(path: Path) -> str | None:
-    return path.read_text().strip() if path.is_file() else None
-
-
 def main() -> None:
     module = AnsibleModule(argument_spec={}, supports_check_mode=True)
     modinfo = module.get_bin_path("modinfo", opt_dirs=["/sbin", "/usr/sbin"])
@@ -69,10 +65,10 @@ def main() -> None:
         changed=False,
         facts={
             "marker": MARKER.exists(),
-            "packages": sorted(set((first_line(packages) or "").split())),
+            "packages": sorted(set(packages.read_text().split())) if packages.is_file() else [],
             "kernel": os.uname().release,
             "newest_kernel": newest_kernel(BOOT),
-            "driver": first_line(DRIVER),
+            "driver": nvidia_driver(DRIVER),
             "installed_driver": (said.strip() or None) if status == 0 else None,
         },
     )
