@@ -60,9 +60,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.said import last_lines
 
 LIBCUDA = "libcuda.so.1"
-LAST_LINES = 3
 # The oldest ISA that knows the target sm_120a is 8.7, https://docs.nvidia.com/cuda/parallel-thread-execution/
 PTX = ".version 8.7\n.target {arch}\n.address_size 64\n.visible .entry nothing() {{ ret; }}\n"
 PROGRAM = """#include <cuda/std/utility>
@@ -75,11 +75,6 @@ ARGUMENTS = {
     "arch": {"type": "str", "default": "sm_120a"},
     "environment": {"type": "dict", "default": {}},
 }
-
-
-def last_lines(text: str) -> str:
-    """What a program said last, on one line."""
-    return " ".join(line.strip() for line in text.strip().splitlines()[-LAST_LINES:])
 
 
 class Toolkit:

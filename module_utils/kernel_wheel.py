@@ -29,6 +29,7 @@ from .durable import read_json, write_json
 from .elf import ElfError, SharedObject, read_shared_object
 from .hashed_files import BLOCK, sha256_of
 from .progress import Progress, mib
+from .said import last_lines
 
 SCHEMA = 1  # of the sidecar: another one is looked at anew
 SPARE = 1 << 30  # bytes left free on the scratch disk
@@ -60,7 +61,6 @@ INSTALL = (
     "install nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm from PyPI, or name the folder of a toolkit or an "
     "environment that has both (triton's wheel brings them)"
 )
-LAST_LINES = 3
 
 
 class WheelError(Exception):
@@ -102,9 +102,9 @@ def find_tools(folders: Sequence[Path]) -> dict[str, Path]:
     raise ToolError(f"no cuobjdump with an nvdisasm beside it in {looked}: {INSTALL}")
 
 
-def last_lines(text: str) -> str:
-    """What a program said last, on one line."""
-    return " ".join(line.strip() for line in text.strip().splitlines()[-LAST_LINES:]) or "nothing"
+def last_words(text: str) -> str:
+    """What a tool said last, on one line, even if that is nothing."""
+    return last_lines(text) or "nothing"
 
 
 def run(argv: Sequence[str | Path], seconds: float, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -132,7 +132,7 @@ def version_of(tool: Path) -> str:
     found = re.search(r"\bV(\d+\.\d+\.\d+)", done.stdout)
     if not found:
         raise ToolError(
-            f"{tool} does not say its version but {last_lines(done.stdout + done.stderr)}: {INSTALL}"
+            f"{tool} does not say its version but {last_words(done.stdout + done.stderr)}: {INSTALL}"
         )
     return found[1]
 
@@ -145,7 +145,7 @@ def listed_archs(cuobjdump: Path, shared: Path, seconds: float) -> dict[str, int
         return {}
     archs = LISTED.findall(done.stdout)
     if done.returncode != 0 or not archs:
-        raise ToolError(f"cuobjdump --list-elf ended with {done.returncode} and says: {last_lines(said)}")
+        raise ToolError(f"cuobjdump --list-elf ended with {done.returncode} and says: {last_words(said)}")
     return dict(sorted(Counter(archs).items()))
 
 
@@ -154,7 +154,7 @@ def extracted(cuobjdump: Path, shared: Path, folder: Path, seconds: float) -> li
     done = run([cuobjdump, "--extract-elf", f".{FAMILY}", shared], seconds, cwd=folder)
     cubins = sorted(folder.glob(f"*.{FAMILY}*.cubin"))
     if done.returncode != 0 or not cubins:
-        said = last_lines(f"{done.stdout}\n{done.stderr}")
+        said = last_words(f"{done.stdout}\n{done.stderr}")
         raise ToolError(f"cuobjdump --extract-elf ended with {done.returncode} and says: {said}")
     return cubins
 
@@ -193,7 +193,7 @@ def fp4_instructions(nvdisasm: Path, cubin: Path, seconds: float) -> Counter[str
     if late.is_set():
         raise ToolError(f"nvdisasm was not done with {cubin.name} within {seconds:.0f} s")
     if status != 0:
-        raise ToolError(f"nvdisasm ended with {status} at {cubin.name} and says: {last_lines(said)}")
+        raise ToolError(f"nvdisasm ended with {status} at {cubin.name} and says: {last_words(said)}")
     return found
 
 
