@@ -129,9 +129,14 @@ def plan_toolkit(
     return toolkit | {"home": asked["path"]}
 
 
+def wheel_hashes(wheels: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """File name to SHA-256 of wheels of a lock, as the modules take them."""
+    return {wheel["file"]: wheel["sha256"] for wheel in wheels}
+
+
 def plan_wheels(plan: Mapping[str, Any], kernel: Mapping[str, str] | None = None) -> dict[str, str]:
     """File name to SHA-256 of every wheel of an environment: the lock's, and the kernel's if there is one."""
-    wheels = {wheel["file"]: wheel["sha256"] for wheel in plan["lock"]["wheels"]}
+    wheels = wheel_hashes(plan["lock"]["wheels"])
     if kernel:
         wheels[kernel["file"]] = kernel["sha256"]
     return wheels
@@ -370,6 +375,7 @@ class FilterModule:
             "profile_launch": profile_launch,
             "deployment_plan": deployment_plan,
             "plan_wheels": plan_wheels,
+            "wheel_hashes": wheel_hashes,
             "venv_id": venv_id,
             "release_id": release_id,
             "wheel_bundles": wheel_bundles,

@@ -40,7 +40,7 @@ EXAMPLES = r"""
   cuda_home:
     path: /opt/sglang/toolkits/13.0-5f1c90a2b7de
     wheelhouse: /opt/sglang/wheelhouse
-    wheels: "{{ plan.toolkit.wheels | items2dict(key_name='file', value_name='sha256') }}"
+    wheels: "{{ plan.toolkit.wheels | wheel_hashes }}"
 """
 
 RETURN = r"""
