@@ -159,8 +159,8 @@ def wheel_bundles(
     plan: Mapping[str, Any], missing: Sequence[str], limit: int = BUNDLE
 ) -> list[dict[str, Any]]:
     """The missing wheels as `file_bundles`."""
-    sizes = {wheel["file"]: wheel["size"] for wheel in plan["lock"]["wheels"]}
-    return file_bundles(missing, sizes, "wheels", limit)
+    wheels = [*plan["lock"].get("toolkit", ()), *plan["lock"]["wheels"]]
+    return file_bundles(missing, {wheel["file"]: wheel["size"] for wheel in wheels}, "wheels", limit)
 
 
 def lease_seconds(size: float) -> int:
