@@ -12,7 +12,8 @@ description:
     failed may be tried once more after it was pruned.
   - Environments, CUDA toolkits, compile caches and wheels that only they used go with them. Those that no
     release ever used go once they are older than O(grace), since a run that has made them may not have sealed
-    its release yet. Of uv's cache goes what no environment shares. Weights stay unless O(models).
+    its release yet; what an installation left half-made goes at once. Of uv's cache goes what no environment
+    shares. Weights stay unless O(models).
   - What is removed is renamed first, so a release or environment is never seen half-removed.
 options:
   root:
@@ -81,6 +82,7 @@ ARGUMENTS = {
     "grace": {"type": "int", "default": 86400},
     "models": {"type": "bool", "default": False},
 }
+MANIFEST = "smokestack.json"  # its last file, so that an environment without it is half-made
 GONE = ".gone."
 
 
@@ -94,9 +96,14 @@ def old(path: Path, grace: int) -> bool:
     return time.time() - path.lstat().st_ctime > grace
 
 
+def is_half_made(folder: Path) -> bool:
+    """Whether the installation of an environment or toolkit did not come to its end."""
+    return not (folder / MANIFEST).exists()
+
+
 def wheels_of(folders: set[Path]) -> set[str]:
     """File names of the wheels that the environments and toolkits were made of."""
-    manifests = (read_json(folder / "smokestack.json") or {} for folder in folders)
+    manifests = (read_json(folder / MANIFEST) or {} for folder in folders)
     return {name for manifest in manifests for name in manifest.get("wheels", ())}
 
 
@@ -113,7 +120,7 @@ def unused(wanted: dict, kept: list[dict], going: list[dict]) -> Iterator[Path]:
     spared = set(used)
     for folder in [*entries(root / "venvs"), *entries(root / "toolkits")]:
         if folder not in used:
-            if folder in dropped or old(folder, grace):
+            if folder in dropped or is_half_made(folder) or old(folder, grace):
                 yield folder
             else:
                 spared.add(folder)

@@ -128,11 +128,26 @@ def test_weights_go_only_when_that_is_asked_for(prune: RunModule, node: Node) ->
 
 def test_an_environment_that_no_release_ever_used_is_given_time(prune: RunModule, node: Node) -> None:
     (node.root / "venvs/fresh").mkdir()
+    (node.root / "venvs/fresh/smokestack.json").write_text("{}")
     (node.caches / "fresh").mkdir()
     prune(keep=9)
     assert (node.root / "venvs/fresh").exists()
     assert (node.caches / "fresh").exists()
     assert prune(keep=9, grace=-1)["removed"] == [str(node.root / "venvs/fresh"), str(node.caches / "fresh")]
+
+
+def test_what_an_installation_left_half_made_goes_at_once_unless_it_still_runs(
+    prune: RunModule, node: Node
+) -> None:
+    for name in ("venvs/broken", "venvs/going-on", "toolkits/broken"):
+        (node.root / name).mkdir(parents=True)
+    with (node.root / "venvs/.going-on.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert prune(keep=9)["removed"] == [
+            str(node.root / "venvs/broken"),
+            str(node.root / "toolkits/broken"),
+        ]
+    assert (node.root / "venvs/going-on").exists()
 
 
 def test_a_toolkit_goes_with_the_last_release_that_was_made_with_it(
