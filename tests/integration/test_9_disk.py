@@ -10,7 +10,7 @@ from integration.harness import ROOT, Node, Playbooks, inventory_of, lab
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
 
-ENOUGH = "7g"  # the wheels, the environment, a half-made one, and what preflight wants to spare
+ENOUGH = "5g"  # the wheels, the environment and what preflight wants to spare, but no half-made one beside it
 PACKAGES = f"{ROOT}/venvs/*/lib/python3*/site-packages/*.dist-info"
 
 
@@ -74,10 +74,17 @@ def test_a_disk_that_is_full_in_the_midst_leaves_nothing_half_made(
     assert not [path for path in left if path.endswith("/smokestack.json")]
 
 
-def test_once_there_is_room_the_next_run_goes_through(
+def test_a_half_made_environment_is_pruned_and_the_next_run_goes_through(
     small: Node, inventory: Path, playbooks: Playbooks
 ) -> None:
     resize(small, ENOUGH)
+    refused = playbooks.run("site.yml", inventory=inventory)
+    assert refused.rc != 0
+    assert "releases.yml -e release_prune=true -e release_keep=1" in refused.failure
+    pruned = playbooks.run(
+        "releases.yml", inventory=inventory, variables={"release_prune": True, "release_keep": 1}
+    )
+    assert pruned.rc == 0, pruned.failures
     run = playbooks.run("site.yml", inventory=inventory)
     assert run.rc == 0, run.failures
     assert "ansible.builtin.unarchive" not in run.actions, "wheels that were there were sent again"
