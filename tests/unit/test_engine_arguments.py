@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import engine_arguments
 import engine_live
 import pytest
+from ansible.module_utils.engine_parser import Parser, given
 
 RunModule = Callable[..., dict[str, Any]]
 FIELDS = {"tp_size", "attention_backend", "cuda_graph_bs", "disable_radix_cache", "mem_fraction_static"}
 
 
 @pytest.fixture
-def parser() -> engine_arguments.Parser:
+def parser() -> Parser:
     """Options in SGLang's manner: spellings that differ from the field, choices, lists, bare flags."""
-    parser = engine_arguments.Parser()
+    parser = Parser()
     parser.add_argument("--tensor-parallel-size", "--tp-size", type=int, default=1)
     parser.add_argument("--attention-backend", choices=["triton", "flashinfer"])
     parser.add_argument("--cuda-graph-bs", type=int, nargs="+")
@@ -44,9 +47,9 @@ def parser() -> engine_arguments.Parser:
     ],
 )
 def test_what_was_asked_for_is_named_as_the_server_names_it(
-    parser: engine_arguments.Parser, arguments: list[str], asked: dict[str, Any]
+    parser: Parser, arguments: list[str], asked: dict[str, Any]
 ) -> None:
-    assert engine_arguments.given(parser, arguments, FIELDS) == asked
+    assert given(parser, arguments, FIELDS) == asked
 
 
 @pytest.mark.parametrize(
@@ -58,17 +61,50 @@ def test_what_was_asked_for_is_named_as_the_server_names_it(
     ],
 )
 def test_a_wrong_argument_is_told_in_the_parsers_sentence(
-    parser: engine_arguments.Parser, arguments: list[str], words: list[str]
+    parser: Parser, arguments: list[str], words: list[str]
 ) -> None:
     with pytest.raises((ValueError, argparse.ArgumentError)) as raised:
-        engine_arguments.given(parser, arguments, FIELDS)
+        given(parser, arguments, FIELDS)
     assert [word for word in words if word not in str(raised.value)] == []
 
 
-def test_an_interpreter_without_sglang_is_named(run_module: RunModule) -> None:
-    failed = run_module(engine_arguments, arguments=[])
+def test_an_interpreter_without_sglang_is_told_by_its_own_words(run_module: RunModule) -> None:
+    failed = run_module(engine_arguments, python=sys.executable, arguments=[])
     assert failed["failed"]
-    assert "no SGLang that can be imported" in failed["msg"]
+    assert "No module named 'sglang'" in failed["msg"]
+
+
+SGLANG = """
+import dataclasses
+
+@dataclasses.dataclass
+class ServerArgs:  # a stand-in for SGLang's
+    tp_size: int = 1
+
+    @staticmethod
+    def add_cli_args(parser):
+        print("chatter of an import")
+        parser.add_argument("--tensor-parallel-size", "--tp-size", type=int)
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where `sglang` is a stand-in of a few lines."""
+    package = tmp_path / "sglang/srt"
+    package.mkdir(parents=True)
+    (package / "server_args.py").write_text(SGLANG)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+@pytest.mark.usefixtures("environment")
+def test_the_parser_is_that_of_the_environment(run_module: RunModule) -> None:
+    done = run_module(engine_arguments, python=sys.executable, arguments=["--tp", "2"])
+    assert done["asked"] == {"tp_size": 2}
+    failed = run_module(engine_arguments, python=sys.executable, arguments=["--tp", "x"])
+    assert failed["msg"].startswith(
+        "this SGLang does not take the launch arguments: argument --tensor-parallel"
+    )
 
 
 # --- the running server --------------------------------------------------------------------------
