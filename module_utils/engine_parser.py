@@ -1,7 +1,7 @@
 """SGLang's own parser of launch arguments, read without starting anything.
 
 A program as well: `engine_arguments` hands its text to the interpreter of an environment that has SGLang. A
-module cannot import SGLang itself: in a module's process ansible-core 2.21 replaces `sys.intern` by an object
+module cannot import SGLang itself: in a module's process ansible-core 2.19 replaces `sys.intern` by an object
 that torch 2.13 takes for no function, and its import fails.
 """
 
