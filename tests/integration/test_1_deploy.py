@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -125,6 +126,18 @@ def test_the_server_runs_as_its_own_user_and_starts_at_boot(deployed: Node) -> N
     owner = deployed.run("stat", "--format", "%U", f"/proc/{deployed.pid()}").strip()
     unit = deployed.unit()
     assert (owner, unit["User"], unit["UnitFileState"]) == ("sglang", "sglang", "enabled")
+
+
+def test_systemd_finds_no_fault_in_the_unit_and_little_exposure(deployed: Node) -> None:
+    deployed.run("systemd-analyze", "verify", "--recursive-errors=yes", "sglang.service")
+    deployed.run("systemd-analyze", "security", "--no-pager", "--threshold=25", "sglang.service")
+
+
+def test_the_server_runs_with_the_arguments_that_its_release_asked_for(deployed: Node) -> None:
+    asked = deployed.read_json(f"{ROOT}/current/manifest.json")["asked"]
+    live = json.loads(deployed.run("curl", "--silent", "http://127.0.0.1:30000/server_info"))
+    assert {"attention_backend", "context_length", "port"} <= asked.keys()
+    assert {name: live[name] for name in asked} == asked
 
 
 def test_nothing_of_the_server_can_be_reached_from_another_machine(deployed: Node) -> None:
