@@ -87,10 +87,10 @@ def test_a_node_without_a_driver_is_refused_before_anything_is_brought(refused_d
 @pytest.fixture(scope="module")
 def with_driver(refused_driver: Run, deployed: Node) -> Iterator[Node]:
     """The node with a stand-in for the driver: the file in which a loaded one tells its version."""
-    deployed.run("mount", "-t", "tmpfs", "tmpfs", "/sys/module")
-    deployed.run("sh", "-c", "mkdir /sys/module/nvidia && echo 580.95.05 > /sys/module/nvidia/version")
+    there = "mkdir -p /sys/module/nvidia && echo 580.95.05 > /sys/module/nvidia/version"
+    deployed.run("sh", "-c", f"mount -o remount,rw /sys && {there}")  # a host's /sys is a tmpfs
     yield deployed
-    deployed.run("umount", "/sys/module")
+    deployed.run("rm", "-r", "/sys/module/nvidia")
 
 
 @pytest.fixture(scope="module")
