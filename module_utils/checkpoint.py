@@ -100,7 +100,7 @@ def checked_folder(folder: Path) -> list[str]:
         raise CheckpointError(f"{folder} holds a diffusion pipeline, not a language model")
     if "snapshots" in names and "blobs" in names:
         raise CheckpointError(
-            f"{folder} is a repository of the hub's cache: name one of its snapshots, snapshots/REVISION in it"
+            f"{folder} is a repository of the hub's cache: name its folder snapshots/REVISION"
         )
     if not weights and any(name.endswith(".gguf") for name in names):
         raise CheckpointError(f"{folder} holds a GGUF of llama.cpp; name a folder with safetensors")
