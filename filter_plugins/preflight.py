@@ -67,6 +67,8 @@ def preflight_findings(
         )
     )
 
+    findings += [finding("refuse", "model", text) for text in plan.get("fit", {}).get("problems", [])]
+
     glibc = needed_glibc(plan["lock"]["wheels"])
     have_glibc = tuple(int(part) for part in facts["glibc"].split(".")[:2]) if facts["glibc"] else (0, 0)
     level = "ok" if have_glibc >= glibc else "refuse"

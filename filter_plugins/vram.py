@@ -7,6 +7,7 @@ pool_configurator.py). Sizes are in bytes or, where a name says so, in GiB.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,11 +28,12 @@ ELEMENT = {
 }
 """Bytes of an element of the KV cache by --kv-cache-dtype, block scales included."""
 STATE_ELEMENT = {"float32": 4, "bfloat16": 2, "float16": 2}
-SPREAD = 1.15
+SPREAD = 1.17
 """What a GPU holds of the weights at most, as a share of the file sizes over the number of GPUs: padding and
-what is replicated. The largest of the published pairs: GLM-5 in NVFP4 has 429 GB of files and takes 57.06 GiB
-of each of 8 GPUs, 1.14 (https://github.com/voipmonitor/rtx6kpro/blob/master/models/glm5.md); gpt-oss-120b has
-60.8 GiB and takes 65.97 on one, 1.09 (https://github.com/vllm-project/vllm/issues/23278)."""
+what is replicated. The largest of the published pairs: GLM-5.1 REAP in NVFP4 has 285 GB of files and takes
+77.2 GiB of each of 4 GPUs, 1.16 (https://huggingface.co/0xSero/GLM-5.1-478B-A42B-REAP-NVFP4); GLM-5 has 429
+GB and takes 57.06 GiB of each of 8, 1.14 (https://github.com/voipmonitor/rtx6kpro/blob/master/models/glm5.md);
+gpt-oss-120b has 60.8 GiB and takes 65.97 on one, 1.09 (https://github.com/vllm-project/vllm/issues/23278)."""
 STATE_RATIO = 0.9
 """Memory for the states of linear layers over that for the KV cache: --mamba-full-memory-ratio."""
 SLIDING_RATIO = 0.8
@@ -53,6 +55,11 @@ DEFAULTS = (
 COUNTS = (1, 2, 4, 8, 16, 32)
 FP8 = ("fp8_e4m3", "fp8_e5m2", "mxfp8")
 PLAIN = ("bf16", "bfloat16")
+IDENTITY = (
+    *("name", "layers", "full_layers", "linear_layers", "sliding_layers", "hidden_size"),
+    *("kv_heads", "head_dim", "vocab_size", "latent"),
+)
+"""Keys of an architecture by which a checkpoint is told from another model."""
 
 
 def option(launch: Mapping[str, Any], *names: str, default: Any = None) -> Any:
@@ -240,7 +247,7 @@ def unseen(
         return "not seen, the model's longest context is unknown"
     if not gpus:
         low, high = weights_on_gpu(model, count)
-        return f"GPUs not seen on the node; the weights take {gib(low, high)} of each of {count}"
+        return f"not seen, no GPU of the node was; the weights take {gib(low, high)} of each of {count}"
     return None
 
 
@@ -310,6 +317,14 @@ def fewest_gpus(
         if split(model, memory, other, dtype, weights)["tokens"] >= wanted:
             return count
     return None
+
+
+def named_gpus(profile: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The GPUs that a profile is for, in the form of those that a node has."""
+    hardware = profile.get("hardware")
+    if not hardware:
+        return []
+    return [{"name": hardware["gpu"], "memory_gib": hardware["memory_gib"]}] * int(hardware["count"])
 
 
 # --- words ---------------------------------------------------------------------------------------
@@ -405,8 +420,85 @@ def kv_policy(
     }
 
 
+# --- a profile, its checkpoint and a node --------------------------------------------------------
+
+
+def other_model(profile: Mapping[str, Any], facts: Mapping[str, Any]) -> list[str]:
+    """Where the checkpoint that was seen is another model than the profile describes."""
+    found = facts["architecture"]
+    differing = [
+        f"{key} {found.get(key)}, not {value}"
+        for key, value in profile.get("architecture", {}).items()
+        if key in IDENTITY and found.get(key) != value
+    ]
+    if not differing:
+        return []
+    return [
+        f"the checkpoint in {facts['folder']} is another model than profile {profile['name']} describes: "
+        f"{', '.join(differing)}"
+    ]
+
+
+def draft_problems(facts: Mapping[str, Any], launch: Mapping[str, Any]) -> list[str]:
+    """Why a launch cannot draft with the checkpoint's own MTP layers: it has none, and SGLang would end."""
+    algorithm = str(option(launch, "speculative_algorithm", "speculative_algo", default="")).upper()
+    own = algorithm in ("NEXTN", "EAGLE") and not launch.get("speculative_draft_model_path")
+    if not own or facts["mtp"]["tensors"]:
+        return []
+    return [
+        f"the launch asks for {algorithm} without a draft model, but the checkpoint in {facts['folder']} "
+        "holds no MTP tensors; take speculative_algorithm out, or another checkpoint"
+    ]
+
+
+def model_fit(
+    profile: Mapping[str, Any],
+    facts: Mapping[str, Any] | None,
+    gpus: Sequence[Mapping[str, Any]] | None,
+    launch: Mapping[str, Any],
+    *,
+    version: str | None,
+    loaders: Mapping[str, Any],
+    override: str | None = None,
+    concurrency: int = 1,
+) -> dict[str, Any]:
+    """Whether a checkpoint and a launch go together, and fit a node: {kv, vram, problems, lines}.
+
+    `facts` are those of the module checkpoint_facts, None where no checkpoint was seen; `gpus` those of the
+    node, None where they were not; `launch` are the options that the node would get. `problems` must keep the
+    weights from being sent and the server from being started; `lines` are for the operator.
+    """
+    model = model_facts(profile, facts)
+    try:
+        parallel(launch)
+        kv = kv_policy(model, launch, version, loaders, override)
+    except (TypeError, ValueError) as error:
+        return {"kv": None, "vram": None, "problems": [f"launch options: {error}"], "lines": []}
+    reckon = functools.partial(vram_budget, model, launch=launch, dtype=kv["dtype"], concurrency=concurrency)
+    vram = reckon(gpus)
+    lines = [kv["text"], vram["text"]]
+    if vram["verdict"] == "not seen" and not gpus and named_gpus(profile):
+        planned = reckon(named_gpus(profile))
+        if planned["split"]:
+            lines[1] = (
+                f"VRAM: no GPU of the node was seen; of those that the profile names: {planned['text']}"
+            )
+    problems = []
+    if facts:
+        problems += [f"the checkpoint in {facts['folder']} is unfit: {text}" for text in facts["problems"]]
+        problems += other_model(profile, facts) + draft_problems(facts, launch)
+    problems += [part["text"] for part in (kv, vram) if part["verdict"] == "refuse"]
+    quiet = vram["verdict"] == "none" and kv["dtype"] in PLAIN
+    return {"kv": kv, "vram": vram, "problems": problems, "lines": [] if quiet else lines}
+
+
 class FilterModule:
     """Filters about the GPUs' memory."""
 
     def filters(self) -> dict[str, Any]:
-        return {"model_facts": model_facts, "vram_budget": vram_budget, "kv_policy": kv_policy}
+        return {
+            "model_facts": model_facts,
+            "vram_budget": vram_budget,
+            "kv_policy": kv_policy,
+            "model_fit": model_fit,
+        }
