@@ -480,9 +480,8 @@ def model_fit(
     if vram["verdict"] == "not seen" and not gpus and named_gpus(profile):
         planned = reckon(named_gpus(profile))
         if planned["split"]:
-            lines[1] = (
-                f"VRAM: no GPU of the node was seen; of those that the profile names: {planned['text']}"
-            )
+            told = planned["text"].removeprefix("VRAM: ")
+            lines[1] = f"VRAM: no GPU of the node was seen; of those that the profile names: {told}"
     problems = []
     if facts:
         problems += [f"the checkpoint in {facts['folder']} is unfit: {text}" for text in facts["problems"]]
