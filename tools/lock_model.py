@@ -50,39 +50,42 @@ def known_revision(folder: Path) -> str | None:
     return first if COMMIT.fullmatch(first) else None
 
 
-def without_key(text: str, key: str) -> str:
-    """A profile without a key of `checkpoint`; the rest stays as it is, comments too."""
-    document = yaml.compose(text, Loader=yaml.SafeLoader)
+def without_keys(text: str, keys: tuple[str, ...]) -> str:
+    """A profile without these keys of `checkpoint`; the rest stays as it is, comments too."""
+    document: Any = yaml.compose(text, Loader=yaml.SafeLoader)
     checkpoint = next(value for name, value in document.value if name.value == "checkpoint")
     lines = text.splitlines(keepends=True)
-    for name, value in checkpoint.value:
-        if name.value == key:
-            first, last = name.start_mark.line, value.end_mark.line + (value.end_mark.column > 0)
-            while last > first + 1 and lines[last - 1].lstrip().startswith(("#", "\n")):
+    for name, value in reversed(checkpoint.value):
+        if name.value in keys:
+            inline = (
+                isinstance(value, yaml.ScalarNode) or value.flow_style
+            )  # else it ends where the next begins
+            first, last = name.start_mark.line, value.end_mark.line
+            last += bool(inline and value.end_mark.column)
+            while last > first + 1 and (
+                lines[last - 1].isspace() or lines[last - 1].lstrip().startswith("#")
+            ):
                 last -= 1
-            return "".join(lines[:first] + lines[last:])
-    return text
+            del lines[first:last]
+    return "".join(lines)
 
 
 def locked(text: str, files: dict[str, str], revision: str | None) -> str:
     """The text of a profile with these hashes. Raises ValueError where it cannot be written in place."""
     wanted = yaml.safe_load(text)
     wanted["checkpoint"].pop("unlocked", None)
-    wanted["checkpoint"]["files"] = files
-    for key in ("unlocked", "files", *(["revision"] if revision else [])):
-        text = without_key(text, key)
-    added = "".join(
-        f"    {name if PLAIN.fullmatch(name) else json.dumps(name)}: {files[name]}\n"
-        for name in sorted(files)
-    )
-    added = "  files:\n" + added
-    if revision:
-        wanted["checkpoint"]["revision"] = revision
-        added = f"  revision: {revision}\n{added}"
+    wanted["checkpoint"] |= {"files": files} | ({"revision": revision} if revision else {})
+    added = f"  revision: {revision}\n" if revision else ""
+    added += "  files:\n"
+    for name in sorted(files):
+        added += f"    {name if PLAIN.fullmatch(name) else json.dumps(name)}: {files[name]}\n"
+    old = ("unlocked", "files", "revision") if revision else ("unlocked", "files")
     before, heading, after = text.partition("\ncheckpoint:\n")
+    if heading:
+        before, heading, after = without_keys(text, old).partition("\ncheckpoint:\n")
     path, newline, rest = after.partition("\n")
     written = before + heading + path + newline + added + rest
-    if yaml.safe_load(written) != wanted:
+    if not heading or yaml.safe_load(written) != wanted:
         raise ValueError(
             "its checkpoint is not written a key a line; put these lines there yourself:\n" + added
         )
