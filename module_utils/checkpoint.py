@@ -308,11 +308,10 @@ def format_of(name: str, tensors: Mapping[str, Tensor]) -> str:
     return "FP8" if tensor.dtype.startswith("F8_") else tensor.dtype
 
 
-def formats(tensors: Mapping[str, Tensor], layers: int) -> dict[str, dict[str, int]]:
-    """Kind of layer to format to bytes, of the weights alone; scales count with the weights beside them."""
+def formats(tensors: Mapping[str, Tensor], kinds: Mapping[str, str]) -> dict[str, dict[str, int]]:
+    """Kind of layer (`kinds`, by tensor) to format to bytes of weights; scales count with their weights."""
     found: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for name, tensor in tensors.items():
-        kind = kind_of(name, layers)
         weight = name
         if name.endswith("_scales") and f"{name.removesuffix('_scales')}_blocks" in tensors:
             weight = f"{name.removesuffix('_scales')}_blocks"
@@ -321,7 +320,7 @@ def formats(tensors: Mapping[str, Tensor], layers: int) -> dict[str, dict[str, i
             weight = next(
                 (f"{stem}.{end}" for end in ("weight", "weight_packed") if f"{stem}.{end}" in tensors), name
             )
-        found[kind][format_of(weight, tensors)] += tensor.size
+        found[kinds[name]][format_of(weight, tensors)] += tensor.size
     return {kind: dict(sizes) for kind, sizes in sorted(found.items())}
 
 
@@ -357,11 +356,15 @@ def read_index(folder: Path) -> dict[str, str] | None:
     places = read_document(path).get("weight_map")
     if not isinstance(places, dict) or not places:
         raise CheckpointError(f"{path}: weight_map must be a mapping of tensors to files")
+    good: set[str] = set()
     for name, file in places.items():
+        if isinstance(file, str) and file in good:
+            continue
         if not isinstance(file, str) or not file.endswith(".safetensors") or Path(file).name != file:
             raise CheckpointError(
                 f"{path}: {name} must be in a safetensors file of the folder, not {file!r:.60}"
             )
+        good.add(file)
     return places
 
 
@@ -436,13 +439,13 @@ def checkpoint_facts(folder: Path) -> dict[str, Any]:
 
     known = tensors.keys() if index is None else tensors.keys() | index.keys()
     scales = kv_scales(sorted(known), attention_layers(config))
-    mtp = [name for name in known if kind_of(name, architecture["layers"]) == "mtp"]
+    kinds = {name: kind_of(name, architecture["layers"]) for name in known}
     return {
         "folder": str(folder),
         "architecture": architecture,
-        "quantization": quantization | {"formats": formats(tensors, architecture["layers"])},
+        "quantization": quantization | {"formats": formats(tensors, kinds)},
         "kv_scales": scales,
-        "mtp": {"layers": architecture["mtp_layers"], "tensors": len(mtp)},
+        "mtp": {"layers": architecture["mtp_layers"], "tensors": list(kinds.values()).count("mtp")},
         "generation": {key: generation[key] for key in GENERATION_KEYS if key in generation},
         "weights": {
             "files": len(wanted),
