@@ -92,17 +92,17 @@ def gpu_problems(profile: Mapping[str, Any]) -> Problems:
     """Where launch, hardware and gate disagree about the number of GPUs."""
     launch = profile["launch"]
     tensor, pipeline = launch.get("tp_size", 1), launch.get("pp_size", 1)
-    if not all(isinstance(size, int) and size > 0 for size in (tensor, pipeline)):
-        yield (
-            "launch",
-            f"launch: tp_size and pp_size must be whole numbers above 0, not {tensor!r}, {pipeline!r}",
-        )
+    copies = 1 if launch.get("enable_dp_attention") else launch.get("dp_size", 1)
+    sizes = (tensor, pipeline, copies)
+    if not all(isinstance(size, int) and size > 0 for size in sizes):
+        yield "launch", f"launch: tp_size, pp_size and dp_size must be whole numbers above 0, not {sizes!r}"
         return
-    count = profile.get("hardware", {}).get("count", tensor * pipeline)
-    if count != tensor * pipeline:
+    used = tensor * pipeline * copies
+    count = profile.get("hardware", {}).get("count", used)
+    if count != used:
         yield (
             "hardware.count",
-            f"hardware.count is {count}, but launch uses {tensor * pipeline} (tp_size x pp_size)",
+            f"hardware.count is {count}, but launch uses {used} (tp_size x pp_size x dp_size)",
         )
     expected = profile["gate"].get("expect")
     if isinstance(expected, Mapping) and expected.get("tp_size", tensor) != tensor:

@@ -76,6 +76,11 @@ def parallel(launch: Mapping[str, Any]) -> tuple[int, int]:
     return tensor, pipeline
 
 
+def replicas(launch: Mapping[str, Any]) -> int:
+    """How often a launch holds the weights: --dp-size, which under DP attention splits attention alone."""
+    return 1 if launch.get("enable_dp_attention") else max(1, int(option(launch, "dp_size", default=1)))
+
+
 def model_facts(profile: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """What is known of a model, from its checkpoint where one was seen, else from its profile.
 
@@ -111,7 +116,7 @@ def model_facts(profile: Mapping[str, Any], facts: Mapping[str, Any] | None = No
 def kv_token_bytes(
     architecture: Mapping[str, Any], dtype: str, tensor: int = 1, pipeline: int = 1, draft: bool = False
 ) -> float:
-    """Bytes of KV cache that a token takes on one GPU.
+    """Bytes of KV cache that a token takes on one GPU. Raises ValueError where the shape is not known.
 
     Layers x heads x (key + value) x element. With fewer KV heads than GPUs each GPU keeps one of them. Linear
     layers keep none. Latent attention keeps one vector for all heads, on every GPU, and an indexer's key of
@@ -124,6 +129,8 @@ def kv_token_bytes(
         index = latent["index_dim"] + latent["index_dim"] // 128 * 4
         per_layer = (latent["kv_rank"] + latent["rope_dim"]) * element + index
         return float(per_layer * (architecture["layers"] / pipeline + more))
+    if not architecture.get("kv_heads") or not architecture.get("head_dim"):
+        raise ValueError("its number of KV heads or their dimension is not known")
     heads = max(1, architecture["kv_heads"] // tensor)
     per_layer = heads * 2 * architecture["head_dim"] * element
     full = architecture["full_layers"] + architecture.get("other_layers", 0)
@@ -190,13 +197,14 @@ def kv_room(
     """Bytes that are left for the KV cache of `rest`, which the states of linear layers share with it.
 
     Without --max-mamba-cache-size SGLang gives the states 0.9 of what it gives the KV cache, whatever they
-    need; under speculative decoding each draft token of each request has a state too.
+    need; under speculative decoding each draft token of each request has a state too, unless it is replayed.
     """
     size = state_bytes(model["architecture"], tensor, pipeline, option(launch, "mamba_ssm_dtype"))
     if not size:
         return rest
     requests = option(launch, "max_running_requests", default=SPECULATIVE_REQUESTS)
-    if option(launch, "speculative_algorithm", "speculative_algo"):
+    drafts = option(launch, "speculative_algorithm", "speculative_algo")
+    if drafts and not launch.get("enable_linear_replayssm_spec"):
         rest -= size * int(requests) * int(option(launch, "speculative_num_draft_tokens", default=4))
     slots = option(launch, "max_mamba_cache_size")
     if slots is None and launch.get("disable_radix_cache") and launch.get("max_running_requests"):
@@ -207,7 +215,10 @@ def kv_room(
 
 
 def weights_on_gpu(model: Mapping[str, Any], gpus: int) -> tuple[float, float]:
-    """Bytes of weights on each of so many GPUs, at least and at most; equal where they were measured."""
+    """Bytes of weights on each of so many GPUs, at least and at most; equal where they were measured.
+
+    Expert parallelism gives a GPU whole experts in place of a slice of each, which is as much.
+    """
     if gpus in model["measured"]:
         return (model["measured"][gpus] * GIB,) * 2
     share = float(model["weights_bytes"]) / gpus
@@ -269,27 +280,28 @@ def vram_budget(
     than their files, up to `SPREAD`), refuse, not seen, or none for a launch on the CPU. What is not known is
     null.
     """
-    count = math.prod(parallel(launch))
+    shares = math.prod(parallel(launch))
+    count = shares * replicas(launch)
     found: dict[str, Any] = dict.fromkeys(("context", "split", "largest_context", "fewest_gpus"))
     found["gpus"] = count
     if launch.get("device") == "cpu":
         return found | {"verdict": "none", "text": "VRAM: none, the launch is on the CPU"}
     longest = (model["architecture"] or {}).get("max_positions")
     asked = context or option(launch, "context_length", default=longest)
-    reason = unseen(model, gpus, count, asked)
+    reason = unseen(model, gpus, shares, asked)
     if reason or not gpus:
         return found | {"verdict": "not seen", "text": f"VRAM: {reason}"}
     memory = min(float(gpu["memory_gib"]) for gpu in gpus) * GIB
     found["context"], wanted = int(asked), int(asked) * concurrency
-    low, high = weights_on_gpu(model, count)
-    try:
-        best, worst = (split(model, memory, launch, dtype, weights) for weights in (low, high))
-    except ValueError as error:
-        return found | {"verdict": "not seen", "text": f"VRAM: not reckoned, {error}"}
     if len(gpus) < count:
         text = f"VRAM: the launch takes {count} GPUs, the node has {len(gpus)}"
         text += "; set tp_size to what it has, or name another profile"
         return found | {"verdict": "refuse", "text": text}
+    low, high = weights_on_gpu(model, shares)
+    try:
+        best, worst = (split(model, memory, launch, dtype, weights) for weights in (low, high))
+    except (TypeError, ValueError) as error:
+        return found | {"verdict": "not seen", "text": f"VRAM: not reckoned, {error}"}
     found["split"] = worst
     found["largest_context"] = min(int(worst["tokens"] / concurrency), longest or int(asked))
     verdict = "ok" if worst["tokens"] >= wanted else "tight" if best["tokens"] >= wanted else "refuse"
@@ -469,19 +481,19 @@ def model_fit(
     weights from being sent and the server from being started; `lines` are for the operator.
     """
     model = model_facts(profile, facts)
+    named = named_gpus(profile)
     try:
-        parallel(launch)
         kv = kv_policy(model, launch, version, loaders, override)
+        reckon = functools.partial(
+            vram_budget, model, launch=launch, dtype=kv["dtype"], concurrency=concurrency
+        )
+        vram, planned = reckon(gpus), reckon(named) if named else None
     except (TypeError, ValueError) as error:
         return {"kv": None, "vram": None, "problems": [f"launch options: {error}"], "lines": []}
-    reckon = functools.partial(vram_budget, model, launch=launch, dtype=kv["dtype"], concurrency=concurrency)
-    vram = reckon(gpus)
     lines = [kv["text"], vram["text"]]
-    if vram["verdict"] == "not seen" and not gpus and named_gpus(profile):
-        planned = reckon(named_gpus(profile))
-        if planned["split"]:
-            told = planned["text"].removeprefix("VRAM: ")
-            lines[1] = f"VRAM: no GPU of the node was seen; of those that the profile names: {told}"
+    if not gpus and planned and planned["split"]:
+        told = planned["text"].removeprefix("VRAM: ")
+        lines[1] = f"VRAM: no GPU of the node was seen; of those that the profile names: {told}"
     problems = []
     if facts:
         problems += [f"the checkpoint in {facts['folder']} is unfit: {text}" for text in facts["problems"]]

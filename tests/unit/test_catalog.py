@@ -220,7 +220,7 @@ FILES = "  files:\n    config.json: " + "a" * 64 + "\n"
         pytest.param(
             "count: 2",
             "count: 4",
-            "27: hardware.count is 4, but launch uses 2 (tp_size x pp_size)",
+            "27: hardware.count is 4, but launch uses 2 (tp_size x pp_size x dp_size)",
             id="GPUs",
         ),
         pytest.param(
@@ -232,7 +232,7 @@ FILES = "  files:\n    config.json: " + "a" * 64 + "\n"
         pytest.param(
             "tp_size: 2\n",
             "tp_size: two\n",
-            "30: launch: tp_size and pp_size must be whole numbers above 0",
+            "30: launch: tp_size, pp_size and dp_size must be whole numbers above",
             id="no size",
         ),
         pytest.param(

@@ -228,6 +228,17 @@ def test_the_states_take_what_they_are_given() -> None:
     assert given["states"] / given["room"] == pytest.approx(0.9)
     assert fixed["states"] == pytest.approx(10 * state)
     assert drafted["states"] == pytest.approx((10 + 8 * 4) * state)
+    replayed = budget(
+        QWEN397,
+        4,
+        launch
+        | {
+            "max_mamba_cache_size": 10,
+            "speculative_algorithm": "NEXTN",
+            "enable_linear_replayssm_spec": True,
+        },
+    )
+    assert replayed["split"]["states"] == pytest.approx(10 * state)
 
 
 # --- verdicts ------------------------------------------------------------------------------------
@@ -281,6 +292,20 @@ def test_several_requests_share_the_cache() -> None:
     assert four["largest_context"] == pytest.approx(one["split"]["tokens"] / 4, abs=1)
 
 
+def test_replicas_take_gpus_of_their_own_and_dp_attention_does_not() -> None:
+    """TP=4 and DP=2 on 8 GPUs is in the wiki: each four hold all weights."""
+    four = {"tp_size": 4, "context_length": 4096, "mem_fraction_static": 0.85}
+    alone = budget(QWEN397, 8, four)
+    twice, shared = (
+        budget(QWEN397, 8, four | {"dp_size": 2, "enable_dp_attention": dp}) for dp in (False, True)
+    )
+    assert (alone["gpus"], twice["gpus"], shared["gpus"]) == (4, 8, 4)
+    assert alone["split"] == twice["split"]
+    assert shared["split"]["weights"] == alone["split"]["weights"]
+    assert shared["split"]["token"] == alone["split"]["token"]  # 2 KV heads over 2 GPUs, as over 4
+    assert vram_budget(model_facts(QWEN397), pro6000(4), four | {"dp_size": 2})["verdict"] == "refuse"
+
+
 def test_the_smallest_gpu_counts() -> None:
     mixed = [*pro6000(7), {"name": "RTX 5090", "memory_gib": 31.36}]
     assert vram_budget(model_facts(QWEN397), mixed, QWEN397["launch"])["verdict"] == "refuse"
@@ -311,10 +336,22 @@ def test_a_launch_on_the_cpu_takes_no_vram() -> None:
     assert vram_budget(model_facts({}), None, {"device": "cpu"})["verdict"] == "none"
 
 
-def test_a_shape_that_is_not_known_is_not_reckoned() -> None:
-    shape = {key: value for key, value in QWEN397["architecture"].items() if key != "linear"}
-    found = budget(QWEN397 | {"architecture": shape}, 8, QWEN397["launch"])
-    assert found["text"] == "VRAM: not reckoned, the shape of its linear layers is not known"
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("linear", None, "the shape of its linear layers is not known"),
+        ("head_dim", None, "its number of KV heads or their dimension is not known"),
+        ("kv_heads", None, "its number of KV heads or their dimension is not known"),
+    ],
+)
+def test_a_shape_that_is_not_known_is_not_reckoned(key: str, value: Any, reason: str) -> None:
+    found = budget(QWEN397 | {"architecture": QWEN397["architecture"] | {key: value}}, 8, QWEN397["launch"])
+    assert found["text"] == f"VRAM: not reckoned, {reason}"
+
+
+def test_options_that_are_no_numbers_are_not_reckoned_with() -> None:
+    found = budget(QWEN397, 8, QWEN397["launch"] | {"mem_fraction_static": "most"})
+    assert found["text"].startswith("VRAM: not reckoned, could not convert string to float")
 
 
 @given(
@@ -489,10 +526,12 @@ def test_the_tiny_model_on_the_cpu_says_nothing() -> None:
     [
         ({"tp_size": 0}, "launch options: tp_size and pp_size must be at least 1, not 0 and 1"),
         ({"tp_size": "x"}, "launch options: invalid literal for int()"),
+        ({"dp_size": "x"}, "launch options: invalid literal for int()"),
+        ({"context_length": []}, "launch options: int() argument must be"),
         ({"kv_cache_dtype": "fp9"}, "launch options: kv_cache_dtype must be auto or one of bf16, "),
     ],
-    ids=["no GPU", "no number", "no type"],
+    ids=["no GPU", "no number", "no replicas", "no length", "no type"],
 )
 def test_options_that_make_no_sense_are_a_problem(launch: dict[str, Any], problem: str) -> None:
-    (found,) = fit({"name": "x", "launch": launch})["problems"]
+    (found,) = fit(QWEN397 | {"launch": launch})["problems"]
     assert found.startswith(problem)
