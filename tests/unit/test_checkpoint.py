@@ -229,6 +229,11 @@ def test_without_names_every_fourth_layer_is_a_full_one() -> None:
     assert named == unnamed
 
 
+def test_the_layers_that_need_scales_are_the_full_ones_without_names_too(tmp_path: Path) -> None:
+    facts = facts_of(write_checkpoint(tmp_path / "m", qwen(layer_types=None)))
+    assert facts["kv_scales"]["complete"] == list(ATTENTION)
+
+
 def test_latent_attention_with_an_indexer_is_described() -> None:
     """The values of GLM-5's config.json."""
     found = architecture_of(
@@ -531,7 +536,7 @@ def hold_a_tensor_twice(folder: Path) -> None:
         (lose_a_tensor, "model-00001-of-00002.safetensors lacks 1 tensor that model.safetensors.index.json"),
         (hide_a_tensor, "holds 1 tensor that model.safetensors.index.json does not name, lm_head.weight"),
         (lose_the_index, "model-00002-of-00002.safetensors is missing"),
-        (hold_a_tensor_twice, "model-00002-of-00002.safetensors holds"),
+        (hold_a_tensor_twice, "tensors that another file holds too, lm_head.weight"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
