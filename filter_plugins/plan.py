@@ -344,6 +344,7 @@ def plan_lines(
     moved = plan["transfer"]
     return [
         *lines,
+        *plan.get("fit", {}).get("lines", []),
         *kernel_line(plan, manifest),
         f"to download: {moved['download']['files']} wheels, {human(moved['download']['bytes'])}",
         f"to copy to the node: {moved['wheels']['files']} wheels, {human(moved['wheels']['bytes'])}; "

@@ -67,6 +67,10 @@ def preflight_findings(
         )
     )
 
+    fit = plan.get("fit", {"problems": [], "lines": []})
+    findings += [finding("refuse", "model", text) for text in fit["problems"]]
+    findings += [finding("ok", "model", text) for text in fit["lines"] if text not in fit["problems"]]
+
     glibc = needed_glibc(plan["lock"]["wheels"])
     have_glibc = tuple(int(part) for part in facts["glibc"].split(".")[:2]) if facts["glibc"] else (0, 0)
     level = "ok" if have_glibc >= glibc else "refuse"

@@ -241,6 +241,13 @@ def told(made: Any = None, arguments: Any = ARGUMENTS, facts: Any = None, **mani
     return plan_lines(made or plan(), arguments, {**SERVING, "manifest": MANIFEST | manifest} | (facts or {}))
 
 
+def test_the_plan_tells_of_the_gpus_memory_and_the_kv_cache() -> None:
+    fit = {"problems": [], "lines": ["KV cache: bf16", "VRAM: 8 x"]}
+    lines = told(plan() | {"fit": fit}, ["--port", "30001"])
+    first = lines.index("KV cache: bf16")
+    assert lines[first - 1 : first + 2] == ["launch option --trust-remote-code: on -> none", *fit["lines"]]
+
+
 def test_a_fresh_node_gets_everything() -> None:
     none = {"current": None, "previous": None, "running": None, "proved": False, "manifest": None}
     made = plan()
@@ -604,6 +611,15 @@ def test_a_refusal_names_what_there_is_and_what_is_needed(facts: dict[str, Any],
     found = preflight_findings(FACTS | facts, plan(), 2)
     (text,) = [finding["text"] for finding in found if finding["level"] == "refuse"]
     assert [word for word in words if word not in text] == []
+
+
+def test_a_checkpoint_that_is_unfit_is_refused_and_what_fits_is_told() -> None:
+    fit = {"problems": ["KV cache: fp8"], "lines": ["KV cache: fp8", "VRAM: not seen"]}
+    found = preflight_findings(FACTS, plan() | {"fit": fit}, 2)
+    assert [(one["level"], one["text"]) for one in found if one["check"] == "model"] == [
+        ("refuse", "KV cache: fp8"),
+        ("ok", "VRAM: not seen"),
+    ]
 
 
 def test_a_profile_that_needs_no_memory_is_content() -> None:

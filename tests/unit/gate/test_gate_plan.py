@@ -14,7 +14,7 @@ from llm_gate.profiles import PROFILES
 from llm_gate.render import table_lines
 from llm_stand_in import StandIn, json_reply
 
-FILE = Path(__file__).parents[2] / "data" / "profiles" / "qwen3.5-397b-a17b-nvfp4.yml"
+FILE = Path(__file__).parents[3] / "catalog" / "models" / "qwen3.5-397b-a17b-nvfp4-8x.yml"
 PROFILE: dict[str, Any] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
 # The template and the question of a chat, which the plan does not reckon; and the sign of life after a probe.
 CHAT_TOKENS, SIGN_OF_LIFE = 32, 1
