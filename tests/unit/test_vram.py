@@ -37,7 +37,7 @@ def profile(name: str) -> dict[str, Any]:
     return found
 
 
-QWEN397 = profile("qwen3.5-397b-a17b-nvfp4-luke-8x")
+QWEN397 = profile("qwen3.5-397b-a17b-nvfp4-community-8x")
 GLM5 = profile("glm-5-nvfp4-mtp-8x")
 GPT_OSS = profile("gpt-oss-120b-1x")
 QWEN27 = profile("qwen3.8-27b-nvfp4-5090")["architecture"] | {"mtp_layers": 1}
