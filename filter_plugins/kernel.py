@@ -133,6 +133,14 @@ def build_limits(
     return {"jobs": int(jobs) if jobs else build_jobs(facts["cores"], memory), "memory_gib": memory}
 
 
+def build_tools(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """The locked wheels that kernel.source.build names, by package."""
+    pins = plan["stack"]["kernel"]["source"]["build"]
+    names = {canonicalize_name(Requirement(pin).name) for pin in pins}
+    wheels = {canonicalize_name(wheel["name"]): wheel for wheel in plan["lock"]["build"]}
+    return {str(name): wheel for name, wheel in wheels.items() if name in names}
+
+
 def build_wheels(plan: Mapping[str, Any], needs: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """File name to SHA-256 of what a kernel is built with: the locked torch, what it needs, and the tools.
 
@@ -140,21 +148,35 @@ def build_wheels(plan: Mapping[str, Any], needs: Mapping[str, Sequence[str]]) ->
     tool wins over a package of the same name; uv installs them.
     """
     locked: dict[str, Any] = {canonicalize_name(wheel["name"]): wheel for wheel in plan["lock"]["wheels"]}
-    tools: dict[str, Any] = {canonicalize_name(wheel["name"]): wheel for wheel in plan["lock"]["build"]}
     wanted, left = {"uv"}, ["torch"]
     while left:
         name = left.pop()
         if name in locked and name not in wanted:
             wanted.add(name)
             left += [canonicalize_name(Requirement(line).name) for line in needs.get(name, ())]
-    chosen = {name: locked[name] for name in sorted(wanted & locked.keys())} | tools
+    chosen = {name: locked[name] for name in sorted(wanted & locked.keys())} | build_tools(plan)
     return {wheel["file"]: wheel["sha256"] for wheel in chosen.values()}
 
 
 def kernel_tools(plan: Mapping[str, Any]) -> dict[str, str]:
     """Version of what a patch may be needed for: `cmake` and `cuda`."""
-    cmake = [wheel["version"] for wheel in plan["lock"]["build"] if wheel["name"] == "cmake"]
-    return {"cuda": plan["toolkit"]["version"], **({"cmake": cmake[0]} if cmake else {})}
+    return {"cmake": build_tools(plan)["cmake"]["version"], "cuda": plan["builder_toolkit"]["version"]}
+
+
+def kernel_tag_problems(run: Sequence[str], stack: Mapping[str, Any]) -> list[str]:
+    """Why `--tags sgl_kernel` means nothing for a stack."""
+    if "sgl_kernel" not in run or "source" in stack["kernel"]:
+        return []
+    return [
+        f"--tags sgl_kernel: stack {stack['name']} builds no kernel: catalog/stacks/{stack['name']}.yml has "
+        "no kernel.source"
+    ]
+
+
+def toolkit_name(toolkit: Mapping[str, Any], nvcc: str | None) -> str:
+    """What names the builder's CUDA toolkit: nvcc's full version, and its wheels by their hash."""
+    wheels = f" of wheels {toolkit['home'].rpartition('-')[2]}" if toolkit["source"] == "wheels" else ""
+    return f"nvcc {nvcc or 'not there yet'}{wheels}"
 
 
 def sm120_arch(archs: Sequence[str]) -> str:
@@ -272,7 +294,7 @@ def proof_wanted(plan: Mapping[str, Any], fp4: bool) -> dict[str, Any]:
         "arch": sm120_arch(plan["stack"]["kernel"]["source"]["archs"]),
         "fp4": fp4,
         "torch": (torch or [plan["stack"]["torch"]])[0],
-        "cuda": plan["toolkit"]["version"],
+        "cuda": plan["builder_toolkit"]["version"],
     }
 
 
@@ -300,6 +322,8 @@ class FilterModule:
             "build_limits": build_limits,
             "build_wheels": build_wheels,
             "kernel_tools": kernel_tools,
+            "kernel_tag_problems": kernel_tag_problems,
+            "toolkit_name": toolkit_name,
             "builder_refusals": builder_refusals,
             "kernel_parts": kernel_parts,
             "kernel_fingerprint": kernel_fingerprint,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,14 @@ def environment(folder: Path, *packages: Path) -> Path:
 class Kitchen:
     """All that a build of the stand-in takes, in one folder."""
 
-    def __init__(self, folder: Path, run_module: RunModule, *, newest_cmake: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        run_module: RunModule,
+        *,
+        newest_cmake: bool = False,
+        more: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder, self._run = folder, run_module
         self.tools = NEWEST if newest_cmake else TOOLS
         packages = [installed(DATA / "tools.txt")]
@@ -57,7 +64,11 @@ class Kitchen:
             packages.insert(0, installed(DATA / "cmake-4.txt"))
         self.venv = environment(folder / "venv", *packages)
         (folder / "git").mkdir()
-        self.origin, self.commit = repository(folder / "git")
+        source = shutil.copytree(DATA / "source", folder / "source")
+        for name, text in (more or {}).items():  # appended to files of the source
+            with (source / name).open("a") as file:
+                file.write(text)
+        self.origin, self.commit = repository(folder / "git", source)
         self.fetched = self._run(
             kernel_source, path=str(folder / "fetched"), repository=str(self.origin), commit=self.commit
         )
