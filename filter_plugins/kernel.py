@@ -311,6 +311,37 @@ def proof_summary(facts: Mapping[str, Any], origin: str) -> dict[str, Any]:
     }
 
 
+def build_record(built: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of a build beside its wheel, of the result of kernel_build."""
+    keys = ("seconds", "steps", "units", "jobs", "memory", "ccache", "torch", "log")
+    return {key: built[key] for key in keys}
+
+
+def kernel_lines(
+    kept: Mapping[str, Any], parts: Mapping[str, Any], fingerprint: str, rebuild: bool = False
+) -> list[str]:
+    """The kernel wheel for an operator, a sentence a line; `kept` is the result of kernel_wheel_kept."""
+    record = kept["record"]
+    if record is None or rebuild:
+        reasons = kernel_reasons(parts, kept["last"], rebuild)
+        return [f"the kernel wheel of fingerprint {fingerprint} is to be built:", *reasons]
+    build, proof = record["build"], record["proof"]
+    how = (
+        f"{build['steps']} of {build['units']} steps, {build['jobs']} jobs, memory: {build['memory']['text']}"
+    )
+    return [
+        f"kernel wheel {record['file']}, built {record['built']} in {build['seconds']:.0f} s ({how})",
+        f"memory was bounded: {build['memory']['text']}",
+        f"it holds code for {', '.join(proof['archs'])}; FP4 comes {proof['fp4_from']}",
+        f"log: {build['log']}",
+    ]
+
+
+def first_with(hosts: Sequence[str], values: Sequence[Any], value: Any) -> str:
+    """The first host that has a value; `values` are those of the hosts in their order."""
+    return next(host for host, other in zip(hosts, values, strict=True) if other == value)
+
+
 class FilterModule:
     """Filters about the kernel wheel."""
 
@@ -330,4 +361,7 @@ class FilterModule:
             "kernel_reasons": kernel_reasons,
             "proof_wanted": proof_wanted,
             "proof_summary": proof_summary,
+            "build_record": build_record,
+            "kernel_lines": kernel_lines,
+            "first_with": first_with,
         }

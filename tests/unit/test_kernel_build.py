@@ -23,11 +23,14 @@ RunModule = Callable[..., dict[str, Any]]
 WANTED = {"arch": "sm_120a", "fp4": True, "cuda": "13.0", "torch": "2.12.0"}
 LIBRARY = Path(__file__).parents[2] / "library"
 HUNGRY = """
-#include <array>
-// A gigabyte that the compiler has to hold.
-struct Hungry { std::array<char, 1u << 30> bytes; };
-constexpr Hungry hungry{{{1}}};
-extern "C" const char *tiny_hungry() { return &hungry.bytes[0]; }
+#include <cstddef>
+#include <utility>
+// A list that the compiler takes half a gigabyte for.
+template <std::size_t... I> const long *many(std::index_sequence<I...>) {
+  static constexpr long values[] = {static_cast<long>(I)...};
+  return values;
+}
+extern "C" const long *tiny_hungry() { return many(std::make_index_sequence<1000000>()); }
 """
 
 # A real compiler: minutes on a busy machine.
@@ -102,10 +105,10 @@ def test_a_compiler_that_hits_the_ceiling_fails_alone_and_the_rest_is_kept(
     tmp_path: Path, run_module: RunModule
 ) -> None:
     kitchen = Kitchen(tmp_path, run_module, more={"csrc/common_extension.cpp": HUNGRY})
-    result = kitchen.build(memory_gib=0.7)
+    result = kitchen.build(memory_gib=0.35)
     assert "the kernel wheel was not built, killed for memory: " in result["msg"]
     assert "sgl_kernel_jobs" in result["msg"]
-    assert "0.7 GiB" in result["msg"]
+    assert "0.35 GiB" in result["msg"]
     again = kitchen.build(memory_gib=8)
     assert again["steps"] < again["units"]
 
