@@ -1,4 +1,4 @@
-"""The stand-in for sgl-kernel as the role builds it: a git repository, patch_series, kernel_build, a real nvcc."""
+"""The stand-in for sgl-kernel, built as the role does: a git repository, patch_series, kernel_build, nvcc."""
 
 from __future__ import annotations
 
@@ -11,30 +11,17 @@ from typing import Any
 
 import kernel_build
 import kernel_source
-import packaging
 import patch_series
 import stacks
 import yaml
-from tiny_kernel import DATA, cuda_home, installed
+from tiny_kernel import DATA, ORDER, cuda_home, installed, repository
+
+import packaging
 
 RunModule = Callable[..., dict[str, Any]]
 CATALOG = yaml.safe_load((Path(__file__).parents[2] / "catalog" / "kernel.yml").read_text())
 TOOLS = {"cmake": "3.28.4", "cuda": "13.0"}
 NEWEST = TOOLS | {"cmake": "4.4.5"}
-ORDER = [
-    *("cmake-policy-guards", "cccl-include", "dlpack-minimum"),
-    *("fa3-optional", "fa3-soft-import", "arch-list"),
-]
-GIT = ["git", "-c", "user.name=test", "-c", "user.email=test@localhost"]
-
-
-def repository(folder: Path, source: Path = DATA / "source") -> tuple[Path, str]:
-    """A git repository with the source in the folder `sgl-kernel`; returns it and its commit."""
-    shutil.copytree(source, folder / "sgl-kernel")
-    for arguments in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "-m", "the source"]):
-        subprocess.run([*GIT, *arguments], cwd=folder, check=True)
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, check=True, capture_output=True, text=True)
-    return folder, head.stdout.strip()
 
 
 def environment(folder: Path, *packages: Path) -> Path:
