@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -196,7 +197,7 @@ def build_environment(
         "TORCH_CUDA_ARCH_LIST": " ".join(archs),
         "CMAKE_BUILD_PARALLEL_LEVEL": str(jobs),
         "CMAKE_GENERATOR": "Ninja",
-        "CMAKE_ARGS": " ".join(arguments),
+        "CMAKE_ARGS": shlex.join(arguments),
         "SOURCE_DATE_EPOCH": EPOCH,
         "GIT_TERMINAL_PROMPT": "0",
         "PYTHONUNBUFFERED": "1",
