@@ -76,6 +76,10 @@ def stack_places(stack: Mapping[str, Any], lines: Mapping[str, int]) -> dict[str
         name = canonicalize_name(Requirement(pin).name)
         where = file.line(f"cuda_toolkit.wheels[{number}]")
         places.setdefault(name, {"where": where, "line": f"- {name}=={{version}}"})
+    for number, pin in enumerate(stack["kernel"].get("source", {}).get("build", ())):
+        name = canonicalize_name(Requirement(pin).name)
+        where = file.line(f"kernel.source.build[{number}]")
+        places.setdefault(name, {"where": where, "line": f"- {name}=={{version}}"})
     return places
 
 
@@ -158,8 +162,8 @@ def sglang_problems(
 ) -> Iterator[str]:
     """The locked versions are at least those that SGLang's wheel names; a pin is a minimum, as at its start.
 
-    What is not locked is not judged: a CPU stack leaves CUDA packages out. Without a real kernel nothing is
-    linked with torch, and a CPU build of another version may serve.
+    What is not locked is not judged: a CPU stack leaves CUDA packages out. A kernel wheel that was released
+    is linked with one torch; without one, or with a kernel that is built here, another torch may serve.
     """
     locked = versions(lock["wheels"])
     python = f"3.{lock['abi'].removeprefix('cp3')}"
@@ -176,7 +180,7 @@ def sglang_problems(
         name = canonicalize_name(need.name)
         if need.marker and not need.marker.evaluate(environment):
             continue
-        if name not in locked or (name in TORCH_FAMILY and "stand_in" in stack["kernel"]):
+        if name not in locked or (name in TORCH_FAMILY and "wheel" not in stack["kernel"]):
             continue
         pins = [(pin.operator.replace("==", ">="), pin.version.removesuffix(".*")) for pin in need.specifier]
         wanted = ",".join(operator + version for operator, version in pins)

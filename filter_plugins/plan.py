@@ -65,10 +65,13 @@ def deployment_plan(
     `options` and `environment` win over those of the profile. A relative path of the checkpoint starts from
     `base`, a folder of the controller. `toolkit_path` is a CUDA toolkit of the host that stands in for the
     stack's; what is compiled at start finds the toolkit by CUDA_HOME. `locked` says whether the lock is a
-    reviewed one of the catalogue.
+    reviewed one of the catalogue. `toolkit` of the plan is the nodes', `builder_toolkit` the builder's.
     """
-    toolkit = plan_toolkit(stack, lock, f"{root}/toolkits", toolkit_path)
-    lock = {**lock, "toolkit": toolkit["wheels"] if toolkit else []}
+    compiler = plan_toolkit(stack, lock, f"{root}/toolkits", toolkit_path)
+    toolkit = None if builder_only(stack) else compiler
+    lock = {**lock, "toolkit": toolkit["wheels"] if toolkit else [], "build": list(lock.get("build", ()))}
+    if compiler and not toolkit:
+        lock["build"] += compiler["wheels"]
     files = dict(profile["checkpoint"]["files"])
     model = f"{profile['name']}-{fingerprint(files)[:SHORT]}"
     return {
@@ -79,6 +82,7 @@ def deployment_plan(
         "lock_id": lock_id(lock),
         "locked": locked,
         "toolkit": toolkit,
+        "builder_toolkit": compiler,
         "download_bytes": sum(wheel["size"] for wheel in lock["wheels"]),
         "model": model,
         "model_path": f"{root}/models/{model}",
@@ -97,6 +101,11 @@ def deployment_plan(
         },
         "url": f"http://127.0.0.1:{port}",
     }
+
+
+def builder_only(stack: Mapping[str, Any]) -> bool:
+    """Whether a stack's CUDA toolkit compiles its kernel on the builder and nothing on the nodes."""
+    return "source" in stack.get("kernel", {}) and "cuda" not in stack
 
 
 def lock_id(lock: Mapping[str, Any]) -> str:
@@ -207,7 +216,8 @@ def transfer(
     not known counts no bytes.
     """
     toolkit = plan["toolkit"]["wheels"] if plan.get("toolkit") else []
-    wheels = {wheel["file"]: wheel["size"] for wheel in [*toolkit, *plan["lock"]["wheels"]]}
+    every = [*plan["lock"].get("build", ()), *toolkit, *plan["lock"]["wheels"]]
+    wheels = {wheel["file"]: wheel["size"] for wheel in every}
     base = len(plan["source"]) + 1
     weights = {str(file["path"])[base:]: file["size"] for file in checkpoint}
 
@@ -273,9 +283,18 @@ def package_lines(now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:
     return lines
 
 
+def kernel_origin(stack: Mapping[str, Any]) -> str:
+    """What the builder makes the kernel wheel from; '' where it is a wheel of the lock."""
+    kernel = stack.get("kernel", {})
+    if "source" in kernel:
+        source = kernel["source"]
+        return f"{source['repository']} at {source['commit'][:SHORT]} for {', '.join(source['archs'])}"
+    return str(kernel.get("stand_in", ""))
+
+
 def kernel_line(plan: Mapping[str, Any], manifest: Mapping[str, Any]) -> list[str]:
     """What is known of a kernel wheel that the builder makes: its bytes are compared once it is made."""
-    source = plan["stack"].get("kernel", {}).get("stand_in")
+    source = kernel_origin(plan["stack"])
     if not source:
         return []
     now = (manifest.get("kernel") or {}).get("file", "none")
@@ -359,7 +378,7 @@ def plan_lines(
 def same_lines(plan: Mapping[str, Any], facts: Mapping[str, Any]) -> list[str]:
     """The plan where the node already has what it names."""
     lines = [f"nothing changes: release {facts['current']} is what the plan names", *toolkit_lines(plan)]
-    if plan["stack"].get("kernel", {}).get("stand_in"):
+    if kernel_origin(plan["stack"]):
         lines[0] += ", unless the kernel's wheel comes out different"
     if not facts["proved"]:
         lines.append("it has not passed its gate: it is put on trial again")

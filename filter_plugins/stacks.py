@@ -22,7 +22,8 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 SCHEMAS = Path(__file__).resolve().parents[1] / "catalog" / "schema"
-TOOLKIT = "toolkit"
+TOOLKIT, BUILD = "toolkit", "build"
+"""Wheels of a lock outside the environment: the CUDA toolkit's, and what a kernel is built with."""
 LOCK_META = ("stack", "abi", "platform", "inputs", "resolved", "count")
 TOOLKIT_SOURCES = ("wheels", "path", "package")
 TOOLKIT_PARTS = (
@@ -34,6 +35,9 @@ TOOLKIT_PARTS = (
 )
 """What compiles and links a program: nvcc with ptxas, its headers, cicc, the runtime and cuda/std. PyPI has
 them from CUDA 13 on; its CUDA 12 wheel of that name (nvidia-cuda-nvcc-cu12 12.9.86) holds ptxas, no nvcc."""
+BUILD_TOOLS = ("cmake", "ninja", "packaging", "pathspec", "scikit-build-core")
+"""What builds sgl-kernel without isolation: its backend, what that needs
+(https://pypi.org/project/scikit-build-core/), and the programs that it runs."""
 TYPES = {
     "string": "a text",
     "object": "a mapping",
@@ -180,8 +184,11 @@ def meaning_problems(stack: Mapping[str, Any], name: str) -> Problems:
                 ("from_index", package),
                 f"from_index.{package}: the index {index!r} is not among indexes ({there})",
             )
+    source = stack["kernel"].get("source")
     if "cuda_toolkit" in stack:
-        yield from toolkit_problems(stack["cuda_toolkit"], stack.get("cuda"))
+        yield from toolkit_problems(stack["cuda_toolkit"], stack.get("cuda"), compiled=source is not None)
+    if source:
+        yield from source_problems(source, stack)
     pinned = {
         project(pin) for pin in stack_pins(stack)["requirements"][: -len(stack["requirements"]) or None]
     }
@@ -193,11 +200,38 @@ def meaning_problems(stack: Mapping[str, Any], name: str) -> Problems:
             yield ("requirements", number), sentence
 
 
-def toolkit_problems(toolkit: Mapping[str, Any], cuda: str | None) -> Iterator[tuple[YamlPath, str]]:
-    """What is wrong in `cuda_toolkit`; `cuda` is the CUDA version of the stack's torch."""
+def source_problems(source: Mapping[str, Any], stack: Mapping[str, Any]) -> Problems:
+    """What is wrong in `kernel.source`."""
+    top: YamlPath = ("kernel", "source")
+    if "cuda_toolkit" not in stack:
+        yield top, "kernel.source: the stack has no cuda_toolkit, and a kernel is compiled with one; name it"
+    where: YamlPath = (*top, "build")
+    names = [project(pin) for pin in source["build"]]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            yield (*where, number), f"kernel.source.build[{number}]: {name} is pinned twice; keep one of them"
+        if name in ("torch", "uv"):
+            yield (
+                (*where, number),
+                f"kernel.source.build[{number}]: {name} is the environment's own; take it out",
+            )
+    missing = [name for name in BUILD_TOOLS if name not in names]
+    if missing:
+        yield where, f"kernel.source.build: {', '.join(missing)} missing; without it nothing is built"
+
+
+def toolkit_problems(
+    toolkit: Mapping[str, Any], cuda: str | None, compiled: bool = False
+) -> Iterator[tuple[YamlPath, str]]:
+    """What is wrong in `cuda_toolkit`; `cuda` is the CUDA version of the stack's torch.
+
+    `compiled` says whether the kernel is compiled from source, on the builder.
+    """
     top: YamlPath = ("cuda_toolkit",)
     version = toolkit["version"]
-    if not cuda:
+    if compiled and not cuda:
+        pass
+    elif not cuda:
         yield top, "cuda_toolkit: the stack has no cuda, so nothing of it is compiled; take cuda_toolkit out"
     elif cuda.split(".")[0] != version.split(".")[0]:
         yield (
@@ -248,7 +282,7 @@ def project(requirement: str) -> str:
 
 def stack_pins(stack: Mapping[str, Any]) -> dict[str, Any]:
     """What pip is asked for: a stack's `indexes`, `from_index`, `requirements` and `without_dependencies`,
-    and `toolkit` where a CUDA toolkit is made of wheels.
+    `toolkit` where a CUDA toolkit is made of wheels, and `build` where a kernel is built from source.
 
     These decide which wheels a stack is made of. The pins that have keys of their own come first.
     """
@@ -271,7 +305,9 @@ def stack_pins(stack: Mapping[str, Any]) -> dict[str, Any]:
         "without_dependencies": alone + list(stack["without_dependencies"]),
     }
     if "wheels" in stack.get("cuda_toolkit", {}):
-        asked["toolkit"] = list(stack["cuda_toolkit"]["wheels"])
+        asked[TOOLKIT] = list(stack["cuda_toolkit"]["wheels"])
+    if "source" in stack["kernel"]:
+        asked[BUILD] = list(stack["kernel"]["source"]["build"])
     return asked
 
 
@@ -304,16 +340,6 @@ def lock_refusals(stack: Mapping[str, Any], abi: str) -> list[str]:
     return problems
 
 
-def kernel_refusals(stack: Mapping[str, Any]) -> list[str]:
-    """Why a stack's kernel cannot be had: without one, SGLang would start and fail at the first call."""
-    if "source" not in stack["kernel"]:
-        return []
-    return [
-        f"catalog/stacks/{stack['name']}.yml: kernel.source: kernels are not built from source yet; "
-        "name a released wheel under kernel.wheel"
-    ]
-
-
 # --- locks ---------------------------------------------------------------------------------------
 
 
@@ -326,15 +352,16 @@ def write_lock(
     wheels: Sequence[Mapping[str, Any]],
     meta: Mapping[str, str],
     toolkit: Sequence[Mapping[str, Any]] = (),
+    build: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The text of a lock: a line with a hash for each wheel; comments hold file names, sizes and indexes.
 
-    The comment of a wheel of `toolkit` ends with that word: it is not part of the environment.
+    The comment of a wheel of `toolkit` or `build` ends with that word: it is not part of the environment.
     """
     lines = ["# Exact wheels of a stack; made by lock.yml, not by hand."]
-    header = {**meta, "count": len(wheels) + len(toolkit)}
+    header = {**meta, "count": len(wheels) + len(toolkit) + len(build)}
     lines += [f"# {key}: {header[key]}" for key in LOCK_META]
-    for kind, entries in (("", wheels), (f" {TOOLKIT}", toolkit)):
+    for kind, entries in (("", wheels), (f" {TOOLKIT}", toolkit), (f" {BUILD}", build)):
         for wheel in entries:
             lines.append(f"# {wheel['file']} {wheel['size']} {wheel['index'] or 'PyPI'}{kind}")
             lines.append(f"{wheel['name']}=={wheel['version']} --hash=sha256:{wheel['sha256']}")
@@ -342,10 +369,10 @@ def write_lock(
 
 
 def read_lock(text: str) -> dict[str, Any]:
-    """A lock's content: its header's keys, `wheels`, each {name, version, file, sha256, size, index}, and
-    `toolkit`, the same of the CUDA toolkit's wheels.
+    """A lock's content: its header's keys, `wheels`, each {name, version, file, sha256, size, index}, and the
+    same of `toolkit`, the CUDA toolkit's wheels, and of `build`, what a kernel is built with.
     """
-    lock: dict[str, Any] = {"wheels": [], TOOLKIT: []}
+    lock: dict[str, Any] = {"wheels": [], TOOLKIT: [], BUILD: []}
     beside: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
         header = re.fullmatch(r"# (\w+): (.*)", line)
@@ -356,9 +383,10 @@ def read_lock(text: str) -> dict[str, Any]:
             beside = line[2:].split()
         elif line.strip():
             entry = re.fullmatch(r"([A-Za-z0-9._-]+)==(\S+) --hash=sha256:([0-9a-f]{64})", line)
-            if not entry or not (len(beside) == 3 or beside[3:] == [TOOLKIT]) or not beside[1].isdigit():
+            whole = len(beside) >= 3 and beside[1].isdigit()
+            if not entry or not whole or beside[3:] not in ([], [TOOLKIT], [BUILD]):
                 raise ValueError(f"line {number} of the lock is not an entry of a lock: {line[:80]!r}")
-            lock[TOOLKIT if beside[3:] else "wheels"].append(
+            lock[beside[3] if beside[3:] else "wheels"].append(
                 {
                     "name": entry[1],
                     "version": entry[2],
@@ -400,16 +428,17 @@ def lock_problems(text: str, stack: Mapping[str, Any], abi: str, platform: str) 
                 f"catalog/stacks/{file} does not match its stack: {key} is {lock.get(key)!r}, "
                 f"wanted {value!r}; if the change of the stack is meant, {remedy}"
             ]
-    count = len(lock["wheels"]) + len(lock[TOOLKIT])
+    count = sum(len(lock[kind]) for kind in ("wheels", TOOLKIT, BUILD))
     if lock.get("count") != str(count):
         holds = f"holds {count} wheels, its header says {lock.get('count')}: it is torn"
         return [f"catalog/stacks/{file} {holds}; {remedy}"]
     return [] if lock["wheels"] else [f"catalog/stacks/{file} holds no wheels; {remedy}"]
 
 
-def lock_wheels(lock: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Every wheel of a lock once: those of the environment, and those of the CUDA toolkit alone."""
-    wheels = {wheel["file"]: wheel for wheel in [*lock.get(TOOLKIT, ()), *lock["wheels"]]}
+def lock_wheels(lock: Mapping[str, Any], build: bool = True) -> list[Mapping[str, Any]]:
+    """Every wheel of a lock once: the environment's, the CUDA toolkit's, and those of a build unless not."""
+    every = [*(lock.get(BUILD, ()) if build else ()), *lock.get(TOOLKIT, ()), *lock["wheels"]]
+    wheels = {wheel["file"]: wheel for wheel in every}
     return sorted(wheels.values(), key=lambda wheel: str(wheel["name"]))
 
 
@@ -565,7 +594,6 @@ class FilterModule:
             "stack_pins": stack_pins,
             "stack_inputs": stack_inputs,
             "lock_refusals": lock_refusals,
-            "kernel_refusals": kernel_refusals,
             "lock_name": lock_name,
             "write_lock": write_lock,
             "read_lock": read_lock,

@@ -121,13 +121,20 @@ def installed(wheels: dict[str, str]) -> list[tuple[str, str]]:
     return [name_and_version(wheel) for wheel in wheels if name_and_version(wheel)[0] != "uv"]
 
 
-def requirements(wheels: dict[str, str]) -> str:
-    """A requirements file with one hash a line for every wheel but uv's own."""
+def requirements(wheels: dict[str, str], wheelhouse: Path) -> str:
+    """A requirements file with one hash a line for every wheel but uv's own.
+
+    Where the wheelhouse has builds of a version (NAME-VERSION-BUILD-...), the wheel is named by its file: of
+    several uv takes the one with the highest build tag, and then refuses it for its hash.
+    """
+    builds = {name_and_version(path.name) for path in wheelhouse.glob("*.whl") if path.name.count("-") == 5}
     lines = []
     for wheel in sorted(wheels):
         name, version = name_and_version(wheel)
         if name != "uv":
-            lines.append(f"{name}=={version} --hash=sha256:{wheels[wheel]}")
+            by_file = (name, version) in builds
+            what = f"{name} @ {(wheelhouse / wheel).absolute().as_uri()}" if by_file else f"{name}=={version}"
+            lines.append(f"{what} --hash=sha256:{wheels[wheel]}")
     return "\n".join(lines) + "\n"
 
 
@@ -179,7 +186,7 @@ def make(wanted: dict, progress: Progress) -> dict:
     environment |= {"UV_CACHE_DIR": wanted["cache"], "UV_NO_CONFIG": "1"}
     create = [str(uv), "venv", "--quiet", "--allow-existing", "--python", wanted["python"], str(path)]
     run(create, environment, log, lambda: None)
-    (path / "requirements.txt").write_text(requirements(wheels))
+    (path / "requirements.txt").write_text(requirements(wheels, wheelhouse))
     site = next((path / "lib").glob("python3*/site-packages"))
     total = len(wheels) - 1
 

@@ -62,6 +62,11 @@ toolkit:
   type: list
   elements: dict
   returned: when it was resolved
+build:
+  description: The same of the wheels that the stack's kernel is built with.
+  type: list
+  elements: dict
+  returned: when it was resolved
 """
 
 import concurrent.futures
@@ -183,7 +188,7 @@ def chosen_wheels(report: dict[str, Any], stack: dict[str, Any]) -> list[dict[st
 
 
 def lock(stack: dict[str, Any], source: Source, house: Path) -> dict[str, list[dict[str, Any]]]:
-    """Resolve, download and measure a stack's `wheels` and those of its `toolkit`, both sorted by name.
+    """Resolve, download and measure a stack's `wheels`, and those of its `toolkit` and `build`, by name.
 
     Raises FetchError.
     """
@@ -192,22 +197,22 @@ def lock(stack: dict[str, Any], source: Source, house: Path) -> dict[str, list[d
     pins = stack["without_dependencies"]
     alone = resolve(["--no-deps", *pins], stack, source, house) if pins else []
     wheels += [wheel for wheel in alone if wheel["name"] not in names]
-    parts = stack.get("toolkit")
-    toolkit = resolve(["--no-deps", *parts], stack, source, house) if parts else []
-    there = {wheel["file"]: wheel for wheel in [*wheels, *toolkit]}
+    made = {"wheels": wheels}
+    for kind in ("toolkit", "build"):
+        parts = stack.get(kind)
+        made[kind] = resolve(["--no-deps", *parts], stack, source, house) if parts else []
+    every = [wheel for kind in made.values() for wheel in kind]
+    there = {wheel["file"]: wheel for wheel in every}
     missing = [wheel for wheel in there.values() if not (house / wheel["file"]).is_file()]
     fetch(house, missing, source, Progress(None))
-    for wheel in [*wheels, *toolkit]:
+    for wheel in every:
         path = house / wheel["file"]
         if sha256_of(path) != wheel["sha256"]:
             raise FetchError(
                 f"{path}: its SHA-256 is not the one that the index names; remove the file and run again"
             )
         wheel["size"] = path.stat().st_size
-    return {
-        "wheels": sorted(wheels, key=lambda wheel: wheel["name"]),
-        "toolkit": sorted(toolkit, key=lambda wheel: wheel["name"]),
-    }
+    return {kind: sorted(found, key=lambda wheel: wheel["name"]) for kind, found in made.items()}
 
 
 def main() -> None:

@@ -436,6 +436,31 @@ def test_a_kernel_that_is_still_to_be_built_is_not_said_to_be_the_same() -> None
     assert line.startswith("kernel: sgl_kernel-1.whl -> built from packaging/x;")
 
 
+def test_a_kernel_from_source_is_told_with_its_commit_and_architectures() -> None:
+    source = {"repository": "https://example.org/x", "commit": "5" * 40, "archs": ["12.0a"], "build": []}
+    made = plan(stack=STACK | {"kernel": {"source": source}})
+    assert told(made)[0].endswith("unless the kernel's wheel comes out different")
+    [line] = [line for line in told(made, stack="old") if line.startswith("kernel:")]
+    assert "-> built from https://example.org/x at 555555555555 for 12.0a;" in line
+
+
+def test_the_toolkit_of_a_stack_whose_nodes_compile_nothing_is_the_builders_alone() -> None:
+    part = LOCK["wheels"][0] | {"name": "nvidia-cuda-nvcc", "file": "nvcc.whl", "size": 7}
+    stack = STACK | {
+        "kernel": {"source": {"build": []}},
+        "cuda_toolkit": {"version": "13.0", "wheels": ["x==1"]},
+    }
+    lock = LOCK | {"toolkit": [part]}
+    made = deployment_plan(stack, PROFILE, lock)
+    assert made["toolkit"] is None
+    assert made["builder_toolkit"]["wheels"] == [part]
+    assert (made["lock"]["toolkit"], made["lock"]["build"]) == ([], [part])
+    assert "CUDA_HOME" not in made["environment"]
+    both = deployment_plan(stack | {"cuda": "13.0"}, PROFILE, lock)
+    assert both["toolkit"] == both["builder_toolkit"]
+    assert (both["lock"]["toolkit"], both["lock"]["build"]) == ([part], [])
+
+
 def test_options_of_the_inventory_win_and_the_plan_has_them_all() -> None:
     made = deployment_plan(
         STACK,

@@ -39,7 +39,7 @@ def test_every_wheel_but_uvs_own_is_required_by_hash() -> None:
         "uv-0.9.5-py3-none-linux.whl": "u",
         "one-1-py3-none-any.whl": "a",
     }
-    assert requirements(wheels) == "one==1 --hash=sha256:a\ntwo==2 --hash=sha256:b\n"
+    assert requirements(wheels, Path("/house")) == "one==1 --hash=sha256:a\ntwo==2 --hash=sha256:b\n"
 
 
 def test_a_wheel_of_uv_without_uv_in_it_is_refused(tmp_path: Path) -> None:
@@ -118,6 +118,25 @@ def test_an_environment_is_made_once(run_module: RunModule, with_uv: dict[str, A
 
     (venv / "smokestack.json").unlink()  # as if it had been killed before the end
     assert run_module(release_venv, **with_uv, check=True)["changed"]
+
+
+@pytest.mark.parametrize("chosen", ["0cafe", "0f00d", "none"])
+def test_of_several_builds_of_one_version_the_wanted_one_is_installed(
+    run_module: RunModule, with_uv: dict[str, Any], chosen: str
+) -> None:
+    house = Path(with_uv["wheelhouse"])
+    made = {}
+    for build in ("0cafe", "0f00d"):
+        wheel = make_wheel(house, "kernel", code=f"BUILD = {build!r}\n")
+        name = f"kernel-1.0-{build}-py3-none-any.whl"
+        (house / wheel["file"]).rename(house / name)
+        made[build] = {name: wheel["sha256"]}
+    released = make_wheel(house, "kernel", code="BUILD = 'none'\n")
+    made["none"] = {released["file"]: released["sha256"]}
+    result = run_module(release_venv, **with_uv | {"wheels": with_uv["wheels"] | made[chosen]})
+    assert result["packages"]["kernel"] == "1.0"
+    (module,) = Path(with_uv["path"]).glob("lib/python3*/site-packages/kernel.py")
+    assert chosen in module.read_text()
 
 
 def test_an_import_that_fails_is_said_with_its_last_lines(

@@ -11,7 +11,6 @@ import yaml
 from ansible.module_utils.patches import read_hunks
 from one_change import changed
 from stacks import (
-    kernel_refusals,
     lock_name,
     lock_problems,
     lock_refusals,
@@ -295,12 +294,6 @@ def test_a_commit_and_an_unfit_python_cannot_be_locked() -> None:
     assert lock_refusals(STACK, "cp311") == []
 
 
-def test_a_kernel_from_source_is_refused_by_name() -> None:
-    assert kernel_refusals(STACK) == []
-    (refusal,) = kernel_refusals(changed(STACK, "kernel", {"source": {}}))
-    assert refusal.startswith("catalog/stacks/demo.yml: kernel.source: kernels are not built from source yet")
-
-
 # --- the CUDA toolkit -----------------------------------------------------------------------------
 
 TOOLKIT_TEXT = TEXT.replace(
@@ -439,11 +432,86 @@ def test_a_wheel_of_both_the_environment_and_the_toolkit_is_brought_once() -> No
     assert lock_wheels(lock) == [PART, *WHEELS]
 
 
+# --- a kernel from source -------------------------------------------------------------------------
+
+KERNEL_KEY = TOOLKIT_TEXT[TOOLKIT_TEXT.index("kernel:") : TOOLKIT_TEXT.index("indexes:")]
+SOURCE_TEXT = TOOLKIT_TEXT.replace(
+    KERNEL_KEY,
+    """kernel:
+  source:
+    repository: https://example.org/sglang
+    commit: 51e5dc845
+    folder: sgl-kernel
+    patches: [arch-list]
+    archs: [12.0a]
+    build:
+      - cmake==3.31.10
+      - ninja==1.13.0
+      - scikit-build-core==0.11.6
+      - packaging==26.4
+      - pathspec==1.1.1
+    options: {SGL_KERNEL_COMPILE_THREADS: 1, SGL_KERNEL_ENABLE_FA3: false}
+    fp4: csrc/fp4*
+""",
+)
+
+
+def test_a_kernel_may_come_from_source_and_its_toolkit_be_the_builders_alone() -> None:
+    assert problems(SOURCE_TEXT) == []
+    assert problems(SOURCE_TEXT.replace('cuda: "13.0"\n', "", 1)) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        pytest.param(
+            "archs: [12.0a]", "archs: [12.0]", "must be a text, not 12.0; write it in", id="a number"
+        ),
+        pytest.param("archs: [12.0a]", "archs: [sm_120a]", "an architecture in quotes, such as", id="a name"),
+        pytest.param("    archs: [12.0a]\n", "", "kernel.source: archs is missing", id="no archs"),
+        pytest.param(
+            "      - cmake==3.31.10\n", "", "cmake missing; without it nothing is built", id="no cmake"
+        ),
+        pytest.param("cmake==3.31.10", "cmake>=3", "an exact pin such as cmake==3.31.10", id="no pin"),
+        pytest.param(
+            "      - ninja==1.13.0\n", "      - ninja==1.13.0\n      - ninja==1.0\n", "pinned twice"
+        ),
+        pytest.param("      - ninja==1.13.0\n", "      - ninja==1.13.0\n      - torch==2.9.0\n", "own; take"),
+        pytest.param("THREADS: 1", "THREADS: 1 2", "a number or a text without spaces", id="a space"),
+    ],
+)
+def test_what_is_wrong_in_a_kernels_source_is_told(old: str, new: str, problem: str) -> None:
+    (found,) = problems(SOURCE_TEXT.replace(old, new))
+    assert problem in found
+
+
+def test_a_kernel_from_source_needs_a_toolkit() -> None:
+    toolkit = SOURCE_TEXT[SOURCE_TEXT.index("cuda_toolkit:") : SOURCE_TEXT.index("flashinfer:")]
+    (found,) = problems(SOURCE_TEXT.replace(toolkit, ""))
+    assert "the stack has no cuda_toolkit, and a kernel is compiled with one" in found
+
+
+def test_the_tools_of_a_build_are_locked_beside_the_environment() -> None:
+    stack = yaml.safe_load(SOURCE_TEXT)
+    assert stack_pins(stack)["build"] == stack["kernel"]["source"]["build"]
+    cmake = {**PART, "name": "cmake", "file": "cmake-3.31.10-py3-none-any.whl"}
+    lock = read_lock(write_lock(WHEELS, META, [PART], [cmake]))
+    assert (lock["toolkit"], lock["build"], lock["count"]) == ([PART], [cmake], "4")
+    assert cmake in lock_wheels(lock)
+    assert cmake not in lock_wheels(lock, build=False)
+
+
 # --- locks ---------------------------------------------------------------------------------------
 
 
 def test_a_lock_reads_back_as_it_was_written() -> None:
-    assert read_lock(LOCK) == {**META, "count": str(len(WHEELS)), "wheels": WHEELS, "toolkit": []}
+    assert read_lock(LOCK) == {
+        **META,
+        "count": str(len(WHEELS)),
+        "wheels": WHEELS,
+        "toolkit": [],
+        "build": [],
+    }
 
 
 def test_pip_could_install_from_a_lock() -> None:

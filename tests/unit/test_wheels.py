@@ -499,6 +499,27 @@ def test_a_stack_that_the_disk_cannot_hold_is_refused_before_it_is_downloaded(
     assert there(house) == []
 
 
+def test_the_tools_of_a_build_are_locked_apart_and_may_be_of_another_version(
+    run_module: RunModule, house: Path, pypi: Index
+) -> None:
+    for name, version in (("engine", "1.0"), ("ninja", "1.13.2"), ("ninja", "1.13.0"), ("cmake", "3.31.10")):
+        make_wheel(pypi.folder, name, version)
+    stack = {
+        "name": "demo",
+        "indexes": None,
+        "from_index": None,
+        "requirements": ["engine", "ninja==1.13.2"],
+        "without_dependencies": [],
+        "build": ["ninja==1.13.0", "cmake==3.31.10"],
+    }
+    made = run_module(stack_lock, stack=stack, path=str(house), **NODE)
+    pins = {kind: [(item["name"], item["version"]) for item in made[kind]] for kind in ("wheels", "build")}
+    assert pins["wheels"] == [("engine", "1.0"), ("ninja", "1.13.2")]
+    assert pins["build"] == [("cmake", "3.31.10"), ("ninja", "1.13.0")]
+    assert made["toolkit"] == []
+    assert {item["file"] for item in [*made["wheels"], *made["build"]]} <= set(there(house))
+
+
 def test_check_mode_resolves_nothing(run_module: RunModule, house: Path, pypi: Index) -> None:
     assert run_module(stack_lock, stack={"name": "demo"}, path=str(house / "later"), **NODE, check=True)[
         "changed"

@@ -5,18 +5,26 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 DATA = Path(__file__).parents[1] / "data" / "tiny_kernel"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "smokestack" / "kernel-tests"
 PATCHES = tuple(path.stem for path in sorted((DATA / "patches").glob("*.patch")))
+LOCK = Path(__file__).parents[2] / "catalog" / "stacks" / "cpu-demo.cp311-linux_x86_64.lock"
+GIT = ["git", "-c", "user.name=test", "-c", "user.email=test@localhost"]
+ORDER = [
+    *("cmake-policy-guards", "cccl-include", "dlpack-minimum"),
+    *("fa3-optional", "fa3-soft-import", "arch-list"),
+]
 BUILD_S = 300
 
 
@@ -50,6 +58,59 @@ def cuda_home() -> Path:
         if (home / "bin/nvcc").is_file() and (home / "include/cccl/cuda/std/utility").is_file():
             return home.resolve()
     pytest.skip(f"no nvcc of CUDA 13 or newer in CUDA_HOME, PATH or /usr/local (looked at {asked or 'none'})")
+
+
+def locked_lines() -> list[str]:
+    """Requirements with hashes: the tools of the stand-in, and what else builds and installs."""
+    lines = [line for line in (DATA / "tools.txt").read_text().splitlines() if not line.startswith("#")]
+    wanted = re.compile(r"(uv|packaging)==")
+    return lines + [line for line in LOCK.read_text().splitlines() if wanted.match(line)]
+
+
+def tool_wheels() -> list[Path]:
+    """The wheels of all tools, downloaded once by hash; else a skip."""
+    text = "\n".join(locked_lines()) + "\n"
+    folder = CACHE / f"house-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    if not folder.is_dir():
+        staging = folder.with_name(f".{folder.name}.{os.getpid()}")
+        staging.mkdir(parents=True)
+        requirements = staging / "requirements.txt"
+        requirements.write_text(text)
+        argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
+        argv += ["--disable-pip-version-check", "--only-binary", ":all:", "--dest", str(staging)]
+        done = subprocess.run([*argv, "-r", str(requirements)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"pip could not download the tools: {done.stderr.strip()[-300:]}")
+        staging.rename(folder)
+    return sorted(folder.glob("*.whl"))
+
+
+def entry(wheel: Path) -> dict[str, Any]:
+    """A wheel's entry of a lock."""
+    name, version = wheel.name.split("-")[:2]
+    return {
+        "name": name.replace("_", "-"),
+        "version": version,
+        "file": wheel.name,
+        "sha256": hashlib.sha256(wheel.read_bytes()).hexdigest(),
+        "size": wheel.stat().st_size,
+        "index": None,
+    }
+
+
+def commit(folder: Path) -> str:
+    """Commit all that is in a repository's folder; returns the commit."""
+    for arguments in (["add", "--all"], ["commit", "--quiet", "-m", "the source"]):
+        subprocess.run([*GIT, *arguments], cwd=folder, check=True)
+    argv = ["git", "rev-parse", "HEAD"]
+    return subprocess.run(argv, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def repository(folder: Path, source: Path = DATA / "source") -> tuple[Path, str]:
+    """A git repository with the source in the folder `sgl-kernel`; returns it and its commit."""
+    shutil.copytree(source, folder / "sgl-kernel")
+    subprocess.run([*GIT, "init", "--quiet"], cwd=folder, check=True)
+    return folder, commit(folder)
 
 
 @dataclass
