@@ -82,6 +82,7 @@ import shutil
 import subprocess
 import time
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -124,18 +125,25 @@ def installed(wheels: dict[str, str]) -> list[tuple[str, str]]:
 def requirements(wheels: dict[str, str], wheelhouse: Path) -> str:
     """A requirements file with one hash a line for every wheel but uv's own.
 
-    Where the wheelhouse has builds of a version (NAME-VERSION-BUILD-...), the wheel is named by its file: of
-    several uv takes the one with the highest build tag, and then refuses it for its hash.
+    Where the wheelhouse has several wheels of a version (torch-2.13.0 beside torch-2.13.0+cpu, or two builds
+    of a kernel), the wanted one is named by its file: uv takes the one that it ranks highest, and then
+    refuses it for its hash.
     """
-    builds = {name_and_version(path.name) for path in wheelhouse.glob("*.whl") if path.name.count("-") == 5}
+    there = Counter(public_version(path.name) for path in wheelhouse.glob("*.whl"))
     lines = []
     for wheel in sorted(wheels):
         name, version = name_and_version(wheel)
         if name != "uv":
-            by_file = (name, version) in builds
-            what = f"{name} @ {(wheelhouse / wheel).absolute().as_uri()}" if by_file else f"{name}=={version}"
+            several = there[public_version(wheel)] > 1
+            what = f"{name} @ {(wheelhouse / wheel).absolute().as_uri()}" if several else f"{name}=={version}"
             lines.append(f"{what} --hash=sha256:{wheels[wheel]}")
     return "\n".join(lines) + "\n"
+
+
+def public_version(wheel: str) -> tuple[str, str]:
+    """Name and version of a wheel, without the local part of the version."""
+    name, version = name_and_version(wheel)
+    return name, version.partition("+")[0]
 
 
 def unpack_uv(wheel: Path, folder: Path) -> Path:

@@ -139,6 +139,18 @@ def test_of_several_builds_of_one_version_the_wanted_one_is_installed(
     assert chosen in module.read_text()
 
 
+@pytest.mark.parametrize("chosen", ["2.13.0", "2.13.0+cpu"])
+def test_of_a_version_and_its_local_one_the_wanted_one_is_installed(
+    run_module: RunModule, with_uv: dict[str, Any], chosen: str
+) -> None:
+    house = Path(with_uv["wheelhouse"])
+    made = {version: make_wheel(house, "torch", version) for version in ("2.13.0", "2.13.0+cpu")}
+    wheels = with_uv["wheels"] | {made[chosen]["file"]: made[chosen]["sha256"]}
+    run_module(release_venv, **with_uv | {"wheels": wheels})
+    (metadata,) = Path(with_uv["path"]).glob("lib/python3*/site-packages/torch-*.dist-info")
+    assert metadata.name == f"torch-{chosen}.dist-info"
+
+
 def test_an_import_that_fails_is_said_with_its_last_lines(
     run_module: RunModule, with_uv: dict[str, Any]
 ) -> None:
