@@ -40,6 +40,7 @@ TYPES = {
     "array": "a list",
     "boolean": "true or false",
     "integer": "a whole number",
+    "number": "a number",
 }
 
 YamlPath = tuple[str | int, ...]
@@ -74,7 +75,7 @@ def dotted(path: Sequence[str | int]) -> str:
 
 
 def stack_lines(text: str) -> dict[str, int]:
-    """The line of every key and item of a stack file, by its dotted path."""
+    """The line of every key and item of a file of the catalogue, by its dotted path."""
     return {dotted(path): line for path, line in node_lines(yaml.compose(text, Loader=yaml.SafeLoader))}
 
 
@@ -148,6 +149,11 @@ def document_problems(
     if not found:
         found = [(lines[path], sentence) for path, sentence in meaning(document)]
     return [f"{where}:{line}: {sentence}" for line, sentence in sorted(set(found))]
+
+
+def schema_problems(text: str, where: str, schema: str) -> list[str]:
+    """What is wrong in a file of the catalogue by its schema alone; see `document_problems`."""
+    return document_problems(text, where, schema, lambda _document: iter(()))
 
 
 # --- stack files ---------------------------------------------------------------------------------
@@ -553,6 +559,7 @@ class FilterModule:
 
     def filters(self) -> dict[str, Any]:
         return {
+            "schema_problems": schema_problems,
             "stack_problems": stack_problems,
             "stack_lines": stack_lines,
             "stack_pins": stack_pins,
