@@ -1,8 +1,8 @@
 """Verdicts: what catalog/backends.yml says of a launch, and what is wrong in that file.
 
 An entry holds of a launch when all of its conditions do. A condition on an option or an environment variable
-is a value, a list of values of which one must hold, {above: number}, or {not: [values]}; null, and false for
-an option, is a setting that is left out. A condition on a fact is a range of versions, a list of ranges, or
+is a value, a list of values of which one must hold, {above: number}, {has: text}, or {not: [values]}; null
+and false are a setting that is left out. A condition on a fact is a range of versions, a list of ranges, or
 texts. What was not seen neither holds nor fails: such an entry is told, unless it says good.
 """
 
@@ -60,6 +60,8 @@ def holds(condition: Any, value: str | None) -> bool:
     """Whether a setting keeps to a condition."""
     if not isinstance(condition, Mapping):
         return any(same(wanted, value) for wanted in as_list(condition))
+    if "has" in condition:
+        return value is not None and condition["has"].casefold() in value.casefold()
     if "not" in condition:
         return not any(same(wanted, value) for wanted in condition["not"])
     try:
@@ -164,6 +166,27 @@ def instead_text(instead: Mapping[str, Any]) -> str:
     return ", ".join([*parts, *([instead["text"]] if "text" in instead else [])])
 
 
+def good_choice(
+    entry: Entry,
+    texts: Mapping[str, Mapping[str, str]],
+    facts: Mapping[str, Any],
+    verdicts: Mapping[str, Any],
+) -> str:
+    """The first choice of a bad entry that no other bad entry is about, in words."""
+    bad = [other for other in verdicts["verdicts"] if other["verdict"] == "bad"]
+    for choice in entry["instead"]:
+        after: dict[str, dict[str, str]] = {}
+        for kind in SETTINGS:
+            changed = choice.get(kind, {})
+            kept = {name: value for name, value in texts[kind].items() if name not in changed}
+            after[kind] = kept | environment_texts(changed)
+        others = {**facts, **dict.fromkeys(choice.get("versions", {}))}
+        if not any(entry_state(other, after, others) == (True, []) for other in bad):
+            return f"Take {instead_text(choice)} instead"
+    named = " or ".join(instead_text(choice) for choice in entry["instead"])
+    return f"Instead: {named}, and mend what else is bad"
+
+
 def addresses(entry: Entry) -> list[str]:
     """Every source of an entry."""
     disagree = entry.get("disagree", {"good": [], "bad": []})
@@ -173,7 +196,7 @@ def addresses(entry: Entry) -> list[str]:
 def entry_finding(
     entry: Entry, texts: Mapping[str, Mapping[str, str]], facts: Mapping[str, Any], unseen: Sequence[str]
 ) -> dict[str, str]:
-    """What an entry that may hold says of a launch: {level, id, verdict, text}."""
+    """What an entry that may hold says of a launch, without its choices: {level, id, verdict, text}."""
     setting, reason = setting_text(entry, texts, facts), " ".join(entry["reason"].split())
     found = {"id": entry["id"], "verdict": entry["verdict"]}
     sources = " ".join(addresses(entry))
@@ -190,11 +213,7 @@ def entry_finding(
         apart = "the sources disagree: " if "disagree" in entry else ""
         text = f"{setting}: unknown, {apart}it may be that {what}. {reason} ({entry['id']}; {sources})"
         return found | {"level": "warn", "text": text}
-    text = (
-        f"{setting}: bad, {what}. {reason} Take {instead_text(entry['instead'])} instead, or answer for it "
-        f"with backend_overrides: {{{entry['id']}: WHY}} ({sources})"
-    )
-    return found | {"level": "refuse", "text": text}
+    return found | {"level": "refuse", "text": f"{setting}: bad, {what}. {reason} ({entry['id']}; {sources})"}
 
 
 def override_problems(
@@ -226,6 +245,7 @@ def judge_launch(
     launch: Mapping[str, Any],
     facts: Mapping[str, Any],
     verdicts: Mapping[str, Any],
+    *,
     environment: Mapping[str, Any] | None = None,
     overrides: Mapping[str, str] | None = None,
 ) -> list[dict[str, str]]:
@@ -245,6 +265,11 @@ def judge_launch(
         may_hold, unseen = entry_state(entry, texts, facts)
         if may_hold and not (unseen and entry["verdict"] == "good"):
             findings[entry["id"]] = entry_finding(entry, texts, facts, unseen)
+    for entry in verdicts["verdicts"]:
+        found = findings.get(entry["id"], {})
+        if found.get("level") == "refuse" and entry["id"] not in (overrides or {}):
+            choice = good_choice(entry, texts, facts, verdicts)
+            found["text"] += f". {choice}, or answer for it with backend_overrides: {{{entry['id']}: WHY}}"
     wrong = list(override_problems({} if overrides is None else overrides, verdicts, findings))
     if isinstance(overrides, Mapping):
         for name in overrides.keys() & findings.keys() - {problem["id"] for problem in wrong}:
@@ -276,11 +301,11 @@ def gpu_facts(names: Sequence[str], table: Mapping[str, Mapping[str, str]]) -> d
     kinds = [next((dict(kind) for part, kind in table.items() if part in name), None) for name in names]
     if not kinds or kinds[0] is None or any(kind != kinds[0] for kind in kinds):
         return {"gpu": None, "link": None}
-    return {"gpu": kinds[0]["gpu"], "link": kinds[0]["link"]}
+    return {"gpu": kinds[0]["gpu"], "link": kinds[0].get("link")}
 
 
 def method_of(quantization: Mapping[str, Any]) -> str:
-    """A checkpoint's quantisation by SGLang's name for it; `quantization` is of the module checkpoint_facts."""
+    """SGLang's name for how a checkpoint is quantised; `quantization` is of the module checkpoint_facts."""
     method, algorithm = quantization.get("method"), str(quantization.get("algorithm") or "").lower()
     if method == "modelopt":
         return {"nvfp4": "modelopt_fp4", "fp8": "modelopt_fp8"}.get(algorithm, "modelopt_mixed")
@@ -316,6 +341,7 @@ def verdict_facts(
     stack: Mapping[str, Any],
     launch: Mapping[str, Any],
     verdicts: Mapping[str, Any],
+    *,
     profile: Mapping[str, Any] | None = None,
     lock: Mapping[str, Any] | None = None,
     node: Mapping[str, Any] | None = None,
@@ -324,10 +350,10 @@ def verdict_facts(
     """The facts that launches are judged by; None is not seen, `none` is not there.
 
     gpu (`sm_120`, or `cpu` for a launch on CPU), gpu_count, link, the versions sglang, flashinfer, kernel and
-    cudnn, quantization by SGLang's name, model (the architecture), kv_scales (all, some, none) and kv_cache,
-    what `auto` makes the KV cache (`fp8`, or `model` for the model's own type). `node` are facts of host_facts
-    with gpus, `checkpoint` those of checkpoint_facts. Before a node is seen, the profile's hardware stands
-    for its GPUs.
+    cudnn, quantization by SGLang's name, model (the architecture), experts (their number), kv_scales (all,
+    some, none) and kv_cache, what `auto` makes the KV cache (`fp8`, or `model` for the model's own type).
+    `node` are facts of host_facts, `checkpoint` those of checkpoint_facts. Before a node is seen, the
+    profile's hardware stands for its GPUs.
     """
     hardware = (profile or {}).get("hardware")
     names = [gpu["name"] for gpu in (node or {}).get("gpus") or []]
@@ -344,6 +370,7 @@ def verdict_facts(
     return facts | {
         "quantization": launch.get("quantization") or (method_of(quantization) if seen else None),
         "model": architecture.get("name"),
+        "experts": architecture.get("experts"),
         "kv_scales": (seen.get("kv_scales") or {}).get("state"),
         "kv_cache": ("fp8" if "fp8" in str(cache).lower() else "model") if seen else None,
     }
@@ -367,7 +394,9 @@ def sample_values(*conditions: Any) -> list[str | None]:
     """Settings of which one keeps to each condition that can be kept: those it names, and others."""
     values: list[str | None] = [None, "another value"]
     for condition in conditions:
-        if isinstance(condition, Mapping) and "above" in condition:
+        if isinstance(condition, Mapping) and "has" in condition:
+            values.append(condition["has"])
+        elif isinstance(condition, Mapping) and "above" in condition:
             values += [str(condition["above"]), str(condition["above"] + 1)]
         else:
             named = condition["not"] if isinstance(condition, Mapping) else as_list(condition)
@@ -386,7 +415,7 @@ def compatible(key: str, one: Any, other: Any) -> bool:
 
 def flat(entry: Entry) -> dict[tuple[str, str], Any]:
     """The conditions of an entry by (`options`, name), (`environment`, name) or (`fact`, name)."""
-    conditions = {}
+    conditions: dict[tuple[str, str], Any] = {}
     for key, condition in entry["when"].items():
         if key in SETTINGS:
             conditions |= {(key, name): wanted for name, wanted in condition.items()}
@@ -408,8 +437,9 @@ def range_problems(entry: Entry, place: str) -> Problems:
     """Ranges that are none, or that hold no version."""
     ranges = [(f"{place}.when.{key}", entry["when"][key]) for key in VERSIONS if key in entry["when"]]
     ranges += [
-        (f"{place}.instead.versions.{key}", value)
-        for key, value in entry.get("instead", {}).get("versions", {}).items()
+        (f"{place}.instead[{number}].versions.{key}", value)
+        for number, choice in enumerate(entry.get("instead", []))
+        for key, value in choice.get("versions", {}).items()
     ]
     for where, value in ranges:
         for versions in as_list(value):
@@ -463,10 +493,12 @@ def name_clashes(verdicts: Mapping[str, Any]) -> Problems:
                 f"{entry['id']}: there is an entry of that id already, number {first[entry['id']] + 1}",
             )
         first.setdefault(entry["id"], number)
-        for part in (entry["when"], entry.get("instead", {})):
-            for option in part.get("options", {}):
+        parts = {"when": entry["when"]}
+        parts |= {f"instead[{which}]": choice for which, choice in enumerate(entry.get("instead", []))}
+        for part, settings in parts.items():
+            for option in settings.get("options", {}):
                 if option in mains:
-                    place = f"verdicts[{number}].{'when' if part is entry['when'] else 'instead'}.options"
+                    place = f"verdicts[{number}].{part}.options"
                     yield (
                         f"{place}.{option}",
                         f"{entry['id']}: {option} is SGLang's other name; write {mains[option]}",
@@ -474,18 +506,19 @@ def name_clashes(verdicts: Mapping[str, Any]) -> Problems:
 
 
 def contradictions(entries: Sequence[Entry]) -> Problems:
-    """Entries that can hold of one launch, where the better one's settings hold all of the worse one's.
+    """Entries that differ about launches of which both can hold, and about the same settings.
 
-    A bad entry with more settings than a good one is its exception, and no contradiction.
+    A good entry is contradicted as well by one about fewer of its settings. One with more settings than a good
+    entry is its exception, and one that is unknown beside another's bad adds a doubt: neither contradicts.
     """
     conditions = [flat(entry) for entry in entries]
     for (i, one), (j, other) in itertools.combinations(enumerate(entries), 2):
-        worse, better = (i, j) if WORSE.index(one["verdict"]) > WORSE.index(other["verdict"]) else (j, i)
         if one["verdict"] == other["verdict"]:
             continue
-        if settings_of(conditions[worse]) <= settings_of(conditions[better]) and overlap(
-            conditions[worse], conditions[better]
-        ):
+        worse, better = (i, j) if WORSE.index(one["verdict"]) > WORSE.index(other["verdict"]) else (j, i)
+        settings, others = settings_of(conditions[worse]), settings_of(conditions[better])
+        about_same = settings <= others if entries[better]["verdict"] == "good" else settings == others
+        if about_same and overlap(conditions[worse], conditions[better]):
             yield (
                 f"verdicts[{j}]",
                 f"{other['id']} says {other['verdict']} of launches of which {one['id']} says "
@@ -493,36 +526,33 @@ def contradictions(entries: Sequence[Entry]) -> Problems:
             )
 
 
+def implied(key: str, one: Any, other: Any) -> bool:
+    """Whether whatever keeps to the first condition on a key keeps to the second as well."""
+    if key in VERSIONS:
+        kept = [version for version in candidates(one, other) if in_ranges(one, version)]
+        return all(in_ranges(other, version) for version in kept)
+    return all(holds(other, value) for value in sample_values(one, other) if holds(one, value))
+
+
 def instead_problems(entries: Sequence[Entry]) -> Problems:
-    """Choices named as good that an entry calls bad."""
+    """Choices that leave the entry as it is, or that an entry calls bad wherever they are made."""
     bad = [(entry, flat(entry)) for entry in entries if entry["verdict"] == "bad"]
     for number, entry in enumerate(entries):
-        instead = entry.get("instead", {})
-        chosen = {(kind, name): value for kind in SETTINGS for name, value in instead.get(kind, {}).items()}
-        own = flat(entry)
-        place = f"verdicts[{number}].instead"
-        for package, versions in instead.get("versions", {}).items():
-            if ("fact", package) in own and compatible(package, own["fact", package], versions):
-                yield (
-                    f"{place}.versions.{package}",
-                    f"{entry['id']}: instead {package} {versions} is bad as well",
-                )
-        for other, conditions in bad:
-            if chosen and names_bad(chosen, own, conditions):
-                yield place, f"{entry['id']}: instead {instead_text(instead)} is bad: see {other['id']}"
-
-
-def names_bad(
-    chosen: Mapping[tuple[str, str], Any],
-    own: Mapping[tuple[str, str], Any],
-    bad: Mapping[tuple[str, str], Any],
-) -> bool:
-    """Whether a launch of the conditions `own`, with the settings `chosen`, is one that `bad` is about."""
-    settings = settings_of(bad)
-    if not settings & chosen.keys() or not settings <= chosen.keys() | own.keys():
-        return False
-    after = {**own, **chosen}
-    return overlap(after, bad)
+        for which, choice in enumerate(entry.get("instead", [])):
+            place = f"verdicts[{number}].instead[{which}]"
+            own = flat(entry)
+            after = own | {
+                (kind, name): value for kind in SETTINGS for name, value in choice.get(kind, {}).items()
+            }
+            after |= {("fact", name): value for name, value in choice.get("versions", {}).items()}
+            if "text" in choice and after == own:
+                continue
+            for other, conditions in bad:
+                changed = {key for key in conditions if after.get(key, ...) != own.get(key, ...)}
+                if (changed or other is entry) and all(
+                    key in after and implied(key[1], after[key], conditions[key]) for key in conditions
+                ):
+                    yield place, f"{entry['id']}: instead {instead_text(choice)} is bad: see {other['id']}"
 
 
 def verdict_problems(verdicts: Mapping[str, Any], lines: Mapping[str, int]) -> list[str]:
@@ -548,6 +578,8 @@ def verdict_problems(verdicts: Mapping[str, Any], lines: Mapping[str, int]) -> l
 def condition_text(condition: Any) -> str:
     """A condition for a reader."""
     if isinstance(condition, Mapping):
+        if "has" in condition:
+            return f"with {condition['has']}"
         if "above" in condition:
             return f"above {condition['above']}"
         named = [value for value in condition["not"] if value is not None]
@@ -572,7 +604,7 @@ def verdict_table(verdicts: Mapping[str, Any]) -> str:
             entry["verdict"],
             "; ".join(conditions),
             happens,
-            instead_text(entry.get("instead", {})),
+            " or ".join(instead_text(choice) for choice in entry.get("instead", [])),
             f"{apart}{entry['evidence']}, {sources}",
         ]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
