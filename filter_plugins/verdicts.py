@@ -116,6 +116,16 @@ def environment_texts(environment: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in environment.items() if value is not None}
 
 
+def launch_facts(launch: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts, with those that the launch itself decides: a CPU, and how the engine reads the weights."""
+    decided: dict[str, Any] = {}
+    if launch.get("device") == "cpu":
+        decided = {"gpu": "cpu", "gpu_count": "0", "link": ABSENT}
+    if launch.get("quantization"):
+        decided["quantization"] = launch["quantization"]
+    return {**facts, **decided}
+
+
 def entry_state(
     entry: Entry, texts: Mapping[str, Mapping[str, str]], facts: Mapping[str, Any]
 ) -> tuple[bool, list[str]]:
@@ -172,8 +182,12 @@ def good_choice(
     facts: Mapping[str, Any],
     verdicts: Mapping[str, Any],
 ) -> str:
-    """The first choice of a bad entry that no other bad entry is about, in words."""
-    bad = [other for other in verdicts["verdicts"] if other["verdict"] == "bad"]
+    """The first choice of a bad entry that makes no entry hold that calls it bad, in words."""
+    bad = [
+        other
+        for other in verdicts["verdicts"]
+        if other["verdict"] == "bad" and (other is entry or not entry_state(other, texts, facts)[0])
+    ]
     for choice in entry["instead"]:
         after: dict[str, dict[str, str]] = {}
         for kind in SETTINGS:
@@ -184,7 +198,7 @@ def good_choice(
         if not any(entry_state(other, after, others) == (True, []) for other in bad):
             return f"Take {instead_text(choice)} instead"
     named = " or ".join(instead_text(choice) for choice in entry["instead"])
-    return f"Instead: {named}, and mend what else is bad"
+    return f"Instead: {named}, which is bad as well with what else this launch has"
 
 
 def addresses(entry: Entry) -> list[str]:
@@ -256,6 +270,7 @@ def judge_launch(
     are `refuse` (bad, or an override that overrides nothing), `override` (bad or unknown, and answered for),
     `warn` (unknown, or not judged since a fact was not seen) and `good`. What was not seen is never good.
     """
+    facts = launch_facts(launch, facts)
     texts = {
         "options": option_texts(launch, verdicts),
         "environment": environment_texts(environment or {}),
@@ -296,12 +311,18 @@ def finding_lines(findings: Sequence[Mapping[str, str]]) -> list[str]:
 # --- facts ---------------------------------------------------------------------------------------
 
 
-def gpu_facts(names: Sequence[str], table: Mapping[str, Mapping[str, str]]) -> dict[str, str | None]:
-    """{gpu, link} of GPUs by their names; None where a name is not in the table, or they differ."""
-    kinds = [next((dict(kind) for part, kind in table.items() if part in name), None) for name in names]
-    if not kinds or kinds[0] is None or any(kind != kinds[0] for kind in kinds):
-        return {"gpu": None, "link": None}
-    return {"gpu": kinds[0]["gpu"], "link": kinds[0].get("link")}
+def gpu_facts(
+    gpus: Sequence[Mapping[str, Any]], table: Mapping[str, Mapping[str, str]]
+) -> dict[str, str | None]:
+    """{gpu, link} of GPUs {name, compute_capability}; None where that is not known, or they differ."""
+    kinds = []
+    for gpu in gpus:
+        named = next((kind for part, kind in table.items() if part in gpu["name"]), {})
+        capability = gpu.get("compute_capability")
+        arch = f"sm_{capability.replace('.', '')}" if capability else named.get("gpu")
+        kinds.append({"gpu": arch, "link": named.get("link")})
+    alike = kinds and all(kind == kinds[0] for kind in kinds)
+    return kinds[0] if alike else {"gpu": None, "link": None}
 
 
 def method_of(quantization: Mapping[str, Any]) -> str:
@@ -339,7 +360,6 @@ def version_facts(stack: Mapping[str, Any], lock: Mapping[str, Any] | None = Non
 
 def verdict_facts(
     stack: Mapping[str, Any],
-    launch: Mapping[str, Any],
     verdicts: Mapping[str, Any],
     *,
     profile: Mapping[str, Any] | None = None,
@@ -349,30 +369,30 @@ def verdict_facts(
 ) -> dict[str, Any]:
     """The facts that launches are judged by; None is not seen, `none` is not there.
 
-    gpu (`sm_120`, or `cpu` for a launch on CPU), gpu_count, link, the versions sglang, flashinfer, kernel and
-    cudnn, quantization by SGLang's name, model (the architecture), experts (their number), kv_scales (all,
-    some, none) and kv_cache, what `auto` makes the KV cache (`fp8`, or `model` for the model's own type).
-    `node` are facts of host_facts, `checkpoint` those of checkpoint_facts. Before a node is seen, the
-    profile's hardware stands for its GPUs.
+    gpu (`sm_120`), gpu_count, link, the versions sglang, flashinfer, kernel and cudnn, quantization by
+    SGLang's name, model (the architecture), experts (their number), kv_scales (all, some, none) and kv_cache,
+    what `auto` makes the KV cache (`fp8`, or `model` for the model's own type). `node` are facts of
+    host_facts, `checkpoint` those of checkpoint_facts. Before a node is seen, the profile's hardware stands
+    for its GPUs.
     """
+    gpus = (node or {}).get("gpus") or []
     hardware = (profile or {}).get("hardware")
-    names = [gpu["name"] for gpu in (node or {}).get("gpus") or []]
-    if not names and hardware:
-        names = [hardware["gpu"]] * hardware["count"]
+    if not gpus and hardware:
+        gpus = [{"name": hardware["gpu"]}] * hardware["count"]
     facts: dict[str, Any] = version_facts(stack, lock)
-    facts |= gpu_facts(names, verdicts["gpus"]) | {"gpu_count": str(len(names)) if names else None}
-    if launch.get("device") == "cpu":
-        facts |= {"gpu": "cpu", "gpu_count": "0", "link": ABSENT}
     seen = checkpoint or {}
     quantization = seen.get("quantization") or {}
-    cache = quantization.get("kv_cache")
     architecture = seen.get("architecture") or (profile or {}).get("architecture") or {}
-    return facts | {
-        "quantization": launch.get("quantization") or (method_of(quantization) if seen else None),
+    fp8 = "fp8" in str(quantization.get("kv_cache")).lower()
+    return {
+        **facts,
+        **gpu_facts(gpus, verdicts["gpus"]),
+        "gpu_count": str(len(gpus)) if gpus else None,
+        "quantization": method_of(quantization) if seen else None,
         "model": architecture.get("name"),
         "experts": architecture.get("experts"),
         "kv_scales": (seen.get("kv_scales") or {}).get("state"),
-        "kv_cache": ("fp8" if "fp8" in str(cache).lower() else "model") if seen else None,
+        "kv_cache": ("fp8" if fp8 else "model") if seen else None,
     }
 
 
@@ -508,8 +528,9 @@ def name_clashes(verdicts: Mapping[str, Any]) -> Problems:
 def contradictions(entries: Sequence[Entry]) -> Problems:
     """Entries that differ about launches of which both can hold, and about the same settings.
 
-    A good entry is contradicted as well by one about fewer of its settings. One with more settings than a good
-    entry is its exception, and one that is unknown beside another's bad adds a doubt: neither contradicts.
+    A good entry is contradicted as well by one about fewer of its settings. One with more settings than a
+    good entry is its exception, and one that is unknown beside another's bad adds a doubt: neither
+    contradicts.
     """
     conditions = [flat(entry) for entry in entries]
     for (i, one), (j, other) in itertools.combinations(enumerate(entries), 2):
