@@ -299,11 +299,11 @@ def strict_gate(findings: Sequence[Mapping[str, str]]) -> bool:
     return any(finding["level"] in ("refuse", "override", "warn") for finding in findings)
 
 
-def finding_lines(findings: Sequence[Mapping[str, str]]) -> list[str]:
-    """The findings that refuse nothing, a line each, for the plan."""
+def finding_lines(findings: Sequence[Mapping[str, str]], strict: bool = True) -> list[str]:
+    """The findings that refuse nothing, a line each; `strict`: whether to tell of the gate."""
     names = {"override": "OVERRIDDEN", "warn": "warning", "good": "known good"}
     lines = [f"{names[found['level']]}: {found['text']}" for found in findings if found["level"] != "refuse"]
-    if strict_gate(findings):
+    if strict and strict_gate(findings):
         lines.append("the gate is strict: profile full at least, and a warning does not pass")
     return lines
 
