@@ -12,6 +12,7 @@ OWN_OPTIONS = {
     "port": "set sglang_server_port",
     "model_path": "the model profile names the checkpoint",
     "served_model_name": "the model profile has served_name",
+    "config": "name the file's options one by one, so that they are judged",
 }
 SECRET = re.compile(r"(?:^|_)(?:api_?key|key|token|secret|password)$", re.IGNORECASE)
 LOWEST_PORT = 1024  # the engine's user may not open a lower one

@@ -38,7 +38,8 @@ facts:
   description:
     - V(distribution) and V(version) from os-release, V(machine), V(python) ({major}.{minor}), V(abi) as in
       wheel names, V(platform) as in wheel names, V(cores), V(memory_gib) and V(available_gib),
-      V(disk_free_gib), V(driver) (the version of the loaded NVIDIA driver or null),
+      V(disk_free_gib), V(driver) (the version of the loaded NVIDIA driver or null), V(gpus) ({name,
+      memory_gib, compute_capability} of each GPU, or null where nvidia-smi does not answer),
       V(systemd) (whether it is PID 1), V(port_holder) (null, or the name, PID and unit of
       the process that listens on the port).
   type: dict
@@ -53,7 +54,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.listeners import port_holder
-from ansible.module_utils.nvidia import nvidia_driver
+from ansible.module_utils.nvidia import GPU_QUERY, listed_gpus, nvidia_driver
 
 GIB = 1 << 30
 
@@ -71,6 +72,18 @@ def memory_gib(meminfo: str, key: str) -> float:
         if line.startswith(f"{key}:"):
             return round(int(line.split()[1]) / (1 << 20), 2)
     return 0.0
+
+
+def node_gpus(module: AnsibleModule) -> list[dict[str, str | float]] | None:
+    """The GPUs by nvidia-smi, None where it is not there or does not answer."""
+    program = module.get_bin_path("nvidia-smi")
+    if not program:
+        return None
+    rc, out, _err = module.run_command([program, *GPU_QUERY])
+    try:
+        return listed_gpus(out) if rc == 0 else None
+    except ValueError:
+        return None
 
 
 def main() -> None:
@@ -99,6 +112,7 @@ def main() -> None:
             "available_gib": memory_gib(meminfo, "MemAvailable"),
             "disk_free_gib": round(shutil.disk_usage(folder).free / GIB, 2),
             "driver": nvidia_driver(),
+            "gpus": node_gpus(module),
             "systemd": Path("/run/systemd/system").is_dir(),
             "port_holder": port_holder(module.params["port"]),
         },

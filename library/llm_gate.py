@@ -94,6 +94,9 @@ options:
   node:
     description: Name of the host, for the reports.
     type: str
+  overrides:
+    description: Settings that somebody answers for, though they are not known to be right, for the reports.
+    type: str
   release:
     description: Name of the release that serves, for the reports.
     type: str
@@ -254,6 +257,7 @@ ARGUMENTS = {
     "record_beside": {"type": "int", "default": 0},
     "node": {"type": "str"},
     "release": {"type": "str"},
+    "overrides": {"type": "str"},
     "progress_file": {"type": "path"},
     "fail_on_verdict": {"type": "bool", "default": True},
 }
@@ -339,7 +343,7 @@ def main() -> None:
         recording = record_pass(settings, wanted["record_beside"], progress_into(job))
     else:
         recording = Recording(run_gate(settings, progress_into(job)), None, "")
-    document = name_target(recording.document, wanted["node"], wanted["release"])
+    document = name_target(recording.document, wanted["node"], wanted["release"], wanted["overrides"])
     result = {
         "changed": False,
         "verdict": document["verdict"],

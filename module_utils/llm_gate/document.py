@@ -70,9 +70,15 @@ def write_document(run: Run, secret: str | None) -> dict[str, object]:
     return clean
 
 
-def name_target(document: dict[str, object], node: str | None, release: str | None) -> dict[str, object]:
-    """The document with whose server it was, as far as the caller tells; the server itself does not know."""
-    told = {name: value for name, value in (("node", node), ("release", release)) if value}
+def name_target(
+    document: dict[str, object], node: str | None, release: str | None, overrides: str | None = None
+) -> dict[str, object]:
+    """The document with whose server it was, as far as the caller tells; the server itself does not know.
+
+    `overrides` says which settings somebody answers for, though they are not known to be right.
+    """
+    known = {"node": node, "release": release, "overrides": overrides}
+    told = {name: value for name, value in known.items() if value}
     target = document["target"]
     assert isinstance(target, dict)
     named = _clean({**target, **told}, None)

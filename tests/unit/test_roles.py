@@ -15,7 +15,7 @@ from refusals import wrong_values
 ROLES = sorted(path for path in (Path(__file__).parents[2] / "roles").iterdir() if path.is_dir())
 SHARED = {"plan", "stack", "model_profile", "retry_failed", "plan_catalog", "wheelhouse_path"}
 SHARED |= {"wheelhouse_kernel", "release_user", "release_venv", "lock_abi", "lock_platform", "lock_folder"}
-SHARED |= {"sglang_stack_unlocked_ok", "kit_export", "kit_import"}
+SHARED |= {"sglang_stack_unlocked_ok", "backend_overrides", "kit_export", "kit_import"}
 SHARED |= {"rollout_batches", "rollout_max_fail_percentage", "release", "pin", "unpin"}
 
 each_role = pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)

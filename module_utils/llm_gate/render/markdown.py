@@ -18,7 +18,11 @@ def render_markdown(document: Mapping[str, Any]) -> str:
         "",
         _escape(document["summary"]),
         "",
-        *(f"- {name}: {_escape(target[name])}" for name in ("node", "release") if name in target),
+        *(
+            f"- {name}: {_escape(target[name])}"
+            for name in ("node", "release", "overrides")
+            if name in target
+        ),
         f"- server: {_escape(target['url'])} ({_escape(engine)})",
         f"- model: {_escape(target['model'] or 'unknown')}",
         f"- profile: {target['profile']}",

@@ -106,7 +106,7 @@ def _told(document: Mapping[str, Any]) -> str:
 def _target(document: Mapping[str, Any]) -> dict[str, object]:
     target, identity = document["target"], document["identity"]
     return {
-        **{name: target[name] for name in ("node", "release") if name in target},
+        **{name: target[name] for name in ("node", "release", "overrides") if name in target},
         "server": target["url"],
         "engine": " ".join(filter(None, [target["engine"], target["engine_version"]])) or None,
         "model": target["model"],
