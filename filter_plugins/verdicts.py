@@ -383,6 +383,9 @@ def verdict_facts(
     seen = checkpoint or {}
     quantization = seen.get("quantization") or {}
     architecture = seen.get("architecture") or (profile or {}).get("architecture") or {}
+    experts = architecture.get("experts")
+    if experts is None and seen and architecture.get("name"):
+        experts = 0  # a configuration that was read and names no experts is of a dense model
     fp8 = "fp8" in str(quantization.get("kv_cache")).lower()
     return {
         **facts,
@@ -390,7 +393,7 @@ def verdict_facts(
         "gpu_count": str(len(gpus)) if gpus else None,
         "quantization": method_of(quantization) if seen else None,
         "model": architecture.get("name"),
-        "experts": architecture.get("experts"),
+        "experts": experts,
         "kv_scales": (seen.get("kv_scales") or {}).get("state"),
         "kv_cache": ("fp8" if fp8 else "model") if seen else None,
     }

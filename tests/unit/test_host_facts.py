@@ -11,7 +11,9 @@ from typing import Any
 
 import host_facts
 import pytest
+from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.listeners import listening_inodes, port_holder
+from ansible.module_utils.nvidia import listed_gpus
 from host_facts import existing_parent, memory_gib
 
 TABLE = """\
@@ -124,3 +126,46 @@ def test_the_driver_is_read_where_one_is_loaded(tmp_path: Path) -> None:
     assert host_facts.nvidia_driver(tmp_path / "version") is None
     (tmp_path / "version").write_text("580.95.05\n")
     assert host_facts.nvidia_driver(tmp_path / "version") == "580.95.05"
+
+
+GPU = {"name": "NVIDIA RTX PRO 6000 Blackwell", "memory_gib": 95.59, "compute_capability": "12.0"}
+
+
+@pytest.mark.parametrize(
+    ("rc", "output", "gpus"),
+    [
+        pytest.param(0, "NVIDIA RTX PRO 6000 Blackwell, 97887, 12.0\n" * 2, [GPU, GPU], id="two"),
+        pytest.param(0, "", [], id="none"),
+        pytest.param(9, "NVIDIA-SMI has failed", None, id="no driver"),
+        pytest.param(0, "NVIDIA RTX PRO 6000 Blackwell, [N/A], 12.0\n", None, id="no size"),
+    ],
+)
+def test_the_gpus_are_those_that_nvidia_smi_lists(
+    run_module: Callable[..., dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    rc: int,
+    output: str,
+    gpus: list[dict[str, Any]] | None,
+) -> None:
+    asked = []
+
+    def run_command(_module: Any, argv: list[str], **_options: Any) -> tuple[int, str, str]:
+        asked.append(argv)
+        return rc, output, ""
+
+    monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda _module, name: f"/usr/bin/{name}")
+    monkeypatch.setattr(AnsibleModule, "run_command", run_command)
+    assert run_module(host_facts)["facts"]["gpus"] == gpus
+    assert [argv[0] for argv in asked] == ["/usr/bin/nvidia-smi"]
+
+
+def test_without_nvidia_smi_no_gpus_were_seen(
+    run_module: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda _module, _name: None)
+    assert run_module(host_facts)["facts"]["gpus"] is None
+
+
+def test_a_line_that_is_no_gpu_is_an_error() -> None:
+    with pytest.raises(ValueError, match="a name, MiB and a compute capability are wanted, not 'text'"):
+        listed_gpus("text")

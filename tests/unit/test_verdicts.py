@@ -533,6 +533,14 @@ def test_a_checkpoint_says_how_it_is_quantised(quantization: Any, method: str, c
     assert (facts["model"], facts["experts"]) == ("Qwen3_5MoeForConditionalGeneration", 512)
 
 
+def test_a_model_is_dense_where_its_configuration_was_seen_and_names_no_experts() -> None:
+    seen = checkpoint()
+    seen["architecture"]["experts"] = None
+    assert verdict_facts(STACK, DATA, checkpoint=seen)["experts"] == 0
+    profile = {"architecture": {"name": "X"}}
+    assert verdict_facts(STACK, DATA, profile=profile)["experts"] is None
+
+
 def test_what_a_profile_claims_of_scales_is_no_fact() -> None:
     profile = {"kv_cache": {"scales": "all"}, "architecture": {"name": "X", "experts": 4}}
     facts = verdict_facts(STACK, DATA, profile=profile)

@@ -315,6 +315,13 @@ def test_reports_name_node_and_release_where_they_are_told(passed: dict[str, Any
         assert "20261130-a1b2" in text, name
 
 
+def test_reports_say_who_answers_for_settings_that_are_not_known_to_be_right(passed: dict[str, Any]) -> None:
+    named = name_target(passed, "gpu-07", "20261130-a1b2", "ep_size 8: bad. Overridden: Ann")
+    VALIDATOR.validate(named)
+    shown = {name for name, text in render_reports(named).items() if "Overridden: Ann" in text}
+    assert shown == {"report.json", "report.md", "report.html", "junit.xml"}
+
+
 def test_what_was_not_tested_is_one_line_a_reason(passed: dict[str, Any]) -> None:
     reasons = untested_by_reason(passed)
     assert sum(map(len, reasons.values())) == 12
