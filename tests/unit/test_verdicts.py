@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -882,7 +883,7 @@ class Planner:
         """What Ansible printed, and the plan's verdicts where there is a plan."""
         names = {"stack": "cpu-demo", "model_profile": "tiny-qwen3", "plan_catalog": f"{self.folder}/catalog"}
         command = [
-            "ansible-playbook",
+            str(Path(sys.executable).with_name("ansible-playbook")),
             "-i",
             "localhost,",
             "--check",
