@@ -312,7 +312,7 @@ def proof_summary(facts: Mapping[str, Any], origin: str) -> dict[str, Any]:
 
 
 def build_record(built: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of a build beside its wheel, of the result of kernel_build."""
+    """What is kept of a build beside its wheel, of the result of kernel_wheel_build."""
     keys = ("seconds", "steps", "units", "jobs", "memory", "ccache", "torch", "log")
     return {key: built[key] for key in keys}
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import builder_facts
-import kernel_build
 import kernel_source
+import kernel_wheel_build
 import kernel_wheel_kept
 import pytest
 import yaml
@@ -372,7 +372,7 @@ def test_a_build_that_cannot_begin_is_refused(
         **{"path": str(tmp_path), "fingerprint": "f00d", "repository": "r", "source": "s", "venv": "v"},
         **{"cuda_home": "c", "archs": ["12.0a"], "jobs": 1, "memory_gib": 1},
     }
-    assert said in run_module(kernel_build, **given | wrong)["msg"]
+    assert said in run_module(kernel_wheel_build, **given | wrong)["msg"]
 
 
 # --- what is kept --------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ def test_a_build_that_was_killed_goes_on_with_what_it_lacks_and_another_run_is_r
         f"ansible.module_utils.__path__.append({str(LIBRARY.parent / 'module_utils')!r})\n"
     )
     process = subprocess.Popen(
-        [sys.executable, str(LIBRARY / "kernel_build.py")],
+        [sys.executable, str(LIBRARY / "kernel_wheel_build.py")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -1,4 +1,4 @@
-"""The stand-in for sgl-kernel, built as the role does: a git repository, patch_series, kernel_build, nvcc."""
+"""The stand-in for sgl-kernel, built as the role does: git, patch_series, kernel_wheel_build, nvcc."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-import kernel_build
 import kernel_source
+import kernel_wheel_build
 import patch_series
 import stacks
 import yaml
@@ -68,7 +68,7 @@ class Kitchen:
         return self._run(patch_series, path=path, patches=series, state="present" if names else "absent")
 
     def build(self, without: Collection[str] = (), **more: Any) -> dict[str, Any]:
-        """Patch and build; returns the result of kernel_build."""
+        """Patch and build; returns the result of kernel_wheel_build."""
         wanted = {
             "path": str(self.folder / "builds"),
             "fingerprint": "f00d",
@@ -85,4 +85,4 @@ class Kitchen:
             "failures": CATALOG["failures"],
             "progress_file": str(self.folder / "progress.json"),
         }
-        return self._run(kernel_build, **wanted | more)
+        return self._run(kernel_wheel_build, **wanted | more)

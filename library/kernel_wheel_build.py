@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: kernel_build
+module: kernel_wheel_build
 short_description: Compile a kernel wheel, one build at a time and below a ceiling of memory
 description:
   - Builds the wheel of a scikit-build-core project by its build backend inside an environment that is there
@@ -98,7 +98,7 @@ author: Smokestack
 
 EXAMPLES = r"""
 - name: Compile the kernel
-  kernel_build:
+  kernel_wheel_build:
     path: /var/cache/smokestack/kernel
     fingerprint: 0f3b8ac41d22
     repository: /var/cache/smokestack/kernel/source
