@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from packaging.specifiers import SpecifierSet
 from plan import profile_launch
 from sglang_parser import FOLDER, ask_parser
 from stacks import schema_problems, stack_lines
@@ -948,3 +949,24 @@ def test_a_file_that_is_wrong_is_refused_by_the_plan_with_its_line(planner: Plan
     file.write_text(TEXT.replace("verdict: bad", "verdict: awful", 1))
     said, _plan = planner()
     assert re.search(r"catalog/backends\.yml:\d+: verdicts\[0\]\.verdict: must be good, bad or unknown", said)
+
+
+PROFILES = sorted(path.stem for path in (ROOT / "catalog/models").glob("*.yml"))
+STACKS = [path.stem for path in (ROOT / "catalog/stacks").glob("*.yml")]
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_no_profile_that_is_shipped_is_refused_on_a_stack_that_it_is_for(name: str) -> None:
+    profile = yaml.safe_load((ROOT / f"catalog/models/{name}.yml").read_text())
+    judged = 0
+    for stack_name in STACKS:
+        stack = yaml.safe_load((ROOT / f"catalog/stacks/{stack_name}.yml").read_text())
+        version = stack["sglang"].get("version")
+        if not version or version not in SpecifierSet(profile.get("sglang", "")):
+            continue
+        facts = verdict_facts(stack, SHIPPED, profile=profile)
+        launch, environment = profile_launch(profile, stack), profile.get("environment", {})
+        findings = judge_launch(launch, facts, SHIPPED, environment=environment)
+        assert [one["text"] for one in findings if one["level"] == "refuse"] == [], stack_name
+        judged += 1
+    assert judged
