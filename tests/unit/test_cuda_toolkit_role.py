@@ -6,12 +6,12 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from plan import deployment_plan
+from run_play import run_play
 from toolkit_wheels import NVCC, cuda_wheel, cuda_wheels
 
 ROOT = Path(__file__).parents[2]
@@ -73,21 +73,9 @@ class Host:
         return facts
 
     def run(self, *options: str, entry: str = "main") -> subprocess.CompletedProcess[str]:
-        play, variables = self.folder / "play.yml", self.folder / "variables.json"
-        play.write_text(PLAY.format(folder=self.folder, entry=entry))
         given = {"plan": self.plan, "wheelhouse_folder": str(self.house), "run_id": "r", "run_holder": "h"}
         given["cuda_toolkit_builder_folder"] = str(self.folder / "builds")
-        variables.write_text(json.dumps(given))
-        argv = [
-            str(Path(sys.executable).with_name("ansible-playbook")),
-            "-i",
-            "localhost,",
-            "-e",
-            f"@{variables}",
-        ]
-        argv += ["-e", f"ansible_python_interpreter={sys.executable}", *options, str(play)]
-        environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
-        return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+        return run_play(self.folder, PLAY.format(folder=self.folder, entry=entry), given, *options)
 
 
 @pytest.fixture

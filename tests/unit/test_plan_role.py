@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from run_play import run_play
 from tiny_checkpoint import QWEN35, write_checkpoint
 
 ROOT = Path(__file__).parents[2]
@@ -67,25 +66,9 @@ class Run:
         gpus = variables.pop("gpus", None)
         node = NODE | ({"gpus": gpus} if gpus else {})
         (self.folder / "library/host_facts.py").write_text(STAND_IN % json.dumps(node))
-        (self.folder / "play.yml").write_text(PLAY.format(folder=self.folder))
         given = {"stack": "cpu-demo", "model_profile": model, "plan_catalog": str(self.catalog)}
         given |= {"wheelhouse_path": str(self.folder / "house"), **variables}
-        (self.folder / "variables.json").write_text(json.dumps(given))
-        argv = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "localhost,", "--check"]
-        argv += [
-            "-e",
-            f"@{self.folder / 'variables.json'}",
-            "-e",
-            f"ansible_python_interpreter={sys.executable}",
-        ]
-        environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
-        return subprocess.run(
-            [*argv, str(self.folder / "play.yml")],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return run_play(self.folder, PLAY.format(folder=self.folder), given, "--check")
 
     def refusal(self, model: str, **variables: Any) -> str:
         """What a refused run said, on one line."""
@@ -130,11 +113,17 @@ def test_a_torn_checkpoint_is_refused_before_it_is_sent(run: Run) -> None:
 def test_gpus_that_were_seen_are_reckoned_with_and_the_override_is_named(run: Run) -> None:
     """FP8 by `auto`, which the checkpoint declares; SGLang 0.5.9 drops this architecture's scales."""
     folder = write_checkpoint(run.folder / "m", QWEN35)
-    launch = {"tp_size": 1, "context_length": 4096}
+    launch = {
+        "tp_size": 1,
+        "context_length": 4096,
+        "moe_runner_backend": "flashinfer_cutlass",
+        "fp4_gemm_backend": "flashinfer_cudnn",
+        "attention_backend": "triton",
+    }
     run.profile(checkpoint={"path": str(folder), "files": {"config.json": "a" * 64}}, launch=launch)
     gpus = [{"name": "RTX 5090", "memory_gib": 31.36}]
     assert "SGLang 0.5.9 is not known to load the KV scales" in run.refusal("small", gpus=gpus)
-    fit = run.fit("small", gpus=gpus, model_kv_override="anna")
-    assert fit["lines"][0].endswith("Overridden by anna")
+    fit = run.fit("small", gpus=gpus, model_kv_override="the platform team")
+    assert fit["lines"][0].endswith("Overridden by the platform team")
     assert fit["lines"][1].startswith("VRAM: 1 x RTX 5090 of 31.4 GiB")
     assert fit["vram"]["verdict"] == "ok"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 from plan import deployment_plan
+from run_play import run_play
 from tiny_kernel import DATA, ORDER, commit, cuda_home, entry, repository, tool_wheels
 from tiny_kernel_wheel import shared_object
 from tiny_wheels import make_wheel
@@ -119,8 +119,6 @@ class Builder:
         return record
 
     def run(self, *options: str, **more: Any) -> subprocess.CompletedProcess[str]:
-        play, variables = self.folder / "play.yml", self.folder / "variables.json"
-        play.write_text(PLAY.format(folder=self.folder))
         given = {
             "plan": self.plan,
             "plan_catalog": str(self.folder / "catalog"),
@@ -134,13 +132,7 @@ class Builder:
             "sgl_kernel_disk_gib": 1,
             "progress_interval": 1,
         }
-        variables.write_text(json.dumps(given | more))
-        argv = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "localhost,"]
-        argv += ["-e", f"@{variables}", "-e", f"ansible_python_interpreter={sys.executable}"]
-        environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
-        return subprocess.run(
-            [*argv, *options, str(play)], env=environment, capture_output=True, text=True, check=False
-        )
+        return run_play(self.folder, PLAY.format(folder=self.folder), given | more, *options)
 
 
 @pytest.fixture

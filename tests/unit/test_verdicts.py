@@ -7,8 +7,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import pytest
 import yaml
 from packaging.specifiers import SpecifierSet
 from plan import profile_launch
+from run_play import run_play
 from sglang_parser import FOLDER, ask_parser
 from stacks import schema_problems, stack_lines
 from verdicts import (
@@ -233,9 +232,11 @@ def test_a_choice_that_is_bad_here_is_not_named_as_good() -> None:
 
 
 def test_an_override_is_shown_and_makes_the_gate_strict() -> None:
-    told = judge_launch({"runner": "fast"}, FACTS, DATA, overrides={"runner-fast": "Ann: patched kernel"})
+    told = judge_launch(
+        {"runner": "fast"}, FACTS, DATA, overrides={"runner-fast": "the platform team: patched kernel"}
+    )
     assert levels(told) == {"runner-fast": "override"}
-    assert told[0]["text"].endswith("Overridden: Ann: patched kernel")
+    assert told[0]["text"].endswith("Overridden: the platform team: patched kernel")
     assert "backend_overrides" not in told[0]["text"]
     assert strict_gate(told)
     lines = finding_lines(told)
@@ -247,7 +248,7 @@ def test_an_override_is_shown_and_makes_the_gate_strict() -> None:
 def test_an_override_lets_its_own_entry_pass_and_no_other() -> None:
     data = copy.deepcopy(DATA)
     data["verdicts"].append(data["verdicts"][0] | {"id": "twin"})
-    told = judge_launch({"runner": "fast"}, FACTS, data, overrides={"twin": "Ann"})
+    told = judge_launch({"runner": "fast"}, FACTS, data, overrides={"twin": "the platform team"})
     assert levels(told) == {"runner-fast": "refuse", "twin": "override"}
 
 
@@ -274,14 +275,14 @@ def test_an_override_that_overrides_nothing_is_refused(overrides: Any, problem: 
 
 def test_an_override_that_an_upgrade_made_pointless_is_refused() -> None:
     newer = FACTS | {"sglang": "0.5.23"}
-    told = judge_launch({"runner": "fast"}, newer, DATA, overrides={"runner-fast": "Ann"})
+    told = judge_launch({"runner": "fast"}, newer, DATA, overrides={"runner-fast": "the platform team"})
     assert "does not hold of this launch" in told[0]["text"]
-    told = judge_launch({"runner": "fast"}, newer, DATA, overrides={"runner-fast-later": "Ann"})
+    told = judge_launch({"runner": "fast"}, newer, DATA, overrides={"runner-fast-later": "the platform team"})
     assert "says good, so there is nothing to override" in told[0]["text"]
 
 
 def test_what_was_not_seen_can_be_answered_for() -> None:
-    told = judge_launch({"runner": "fast"}, {}, DATA, overrides={"runner-fast": "Ann"})
+    told = judge_launch({"runner": "fast"}, {}, DATA, overrides={"runner-fast": "the platform team"})
     assert levels(told) == {"runner-fast": "override"}
 
 
@@ -847,7 +848,6 @@ PLAY = """---
 - hosts: localhost
   connection: local
   gather_facts: false
-  vars: {ansible_python_interpreter: "{{ ansible_playbook_python }}"}
   tasks:
     - ansible.builtin.import_role: {name: plan}
     - ansible.builtin.copy:
@@ -873,7 +873,6 @@ class Planner:
         self.folder = folder
         (folder / "library").mkdir()
         (folder / "library/host_facts.py").write_text(STAND_IN)
-        (folder / "play.yml").write_text(PLAY.replace("FOLDER", str(folder)))
         shutil.copytree(ROOT / "catalog", folder / "catalog")
         profile = folder / "catalog/models/tiny-qwen3.yml"
         profile.write_text(
@@ -883,24 +882,8 @@ class Planner:
     def __call__(self, **variables: Any) -> tuple[str, dict[str, Any]]:
         """What Ansible printed, and the plan's verdicts where there is a plan."""
         names = {"stack": "cpu-demo", "model_profile": "tiny-qwen3", "plan_catalog": f"{self.folder}/catalog"}
-        command = [
-            str(Path(sys.executable).with_name("ansible-playbook")),
-            "-i",
-            "localhost,",
-            "--check",
-            "-e",
-            json.dumps(names | variables),
-            "play.yml",
-        ]
-        done = subprocess.run(
-            command,
-            cwd=self.folder,
-            env=os.environ
-            | {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "COLUMNS": "999"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        play = PLAY.replace("FOLDER", str(self.folder))
+        done = run_play(self.folder, play, names | variables, "--check")
         made = self.folder / "plan.json"
         assert made.is_file() == (done.returncode == 0), done.stdout + done.stderr
         return done.stdout, json.loads(made.read_text()) if made.is_file() else {}
@@ -933,7 +916,7 @@ def test_the_plan_shows_an_override_and_asks_for_a_strict_gate(planner: Planner)
     said, plan = planner(
         sglang_server_options=SETTINGS,
         sglang_server_environment=VARIABLES,
-        backend_overrides={"ep-pcie-sm120": "Ann, we have switches"},
+        backend_overrides={"ep-pcie-sm120": "the platform team: we have switches"},
     )
     assert levels(plan["verdicts"]) == {
         "ep-pcie-sm120": "override",

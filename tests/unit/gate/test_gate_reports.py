@@ -316,9 +316,9 @@ def test_reports_name_node_and_release_where_they_are_told(passed: dict[str, Any
 
 
 def test_reports_say_who_answers_for_settings_that_are_not_known_to_be_right(passed: dict[str, Any]) -> None:
-    named = name_target(passed, "gpu-07", "20261130-a1b2", "ep_size 8: bad. Overridden: Ann")
+    named = name_target(passed, "gpu-07", "20261130-a1b2", "ep_size 8: bad. Overridden: the platform team")
     VALIDATOR.validate(named)
-    shown = {name for name, text in render_reports(named).items() if "Overridden: Ann" in text}
+    shown = {name for name, text in render_reports(named).items() if "Overridden: the platform team" in text}
     assert shown == {"report.json", "report.md", "report.html", "junit.xml"}
 
 
