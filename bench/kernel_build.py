@@ -92,7 +92,7 @@ def git(*arguments: str | Path) -> str:
 
 def checkout(setup: Setup, name: str) -> Path:
     """A checkout of the commit of its own; returns the kernel's folder in it."""
-    folder = setup.work / "trees" / name
+    folder = setup.work / "trees" / setup.commit[:12] / name
     if not (folder / setup.folder / "CMakeLists.txt").exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -163,9 +163,9 @@ def configure(setup: Setup, cmake: Path, tree: Path, build: Path, archs: str) ->
 
 def reason(text: str) -> str:
     """CMake's own sentence for its first error, on one line."""
-    error = text.partition("CMake Error")[2].partition("\n\n")[0]
+    error = text.partition("CMake Error")[2].partition("\n\n\n")[0]
     first, _newline, rest = error.partition("\n")
-    return " ".join((rest or first).split())[:200] or "no reason given"
+    return " ".join((rest or first).split())[:120] or "no reason given"
 
 
 # --- units ---------------------------------------------------------------------------------------
@@ -306,7 +306,7 @@ class Bench:
         return self.add(key, told | {"seconds": round(seconds, 1)})
 
     def build(self, version: str, which: str) -> Path:
-        return self.setup.work / "builds" / f"{version}-{which.replace(' ', '-')}"
+        return self.setup.work / "builds" / self.setup.commit[:12] / f"{version}-{which.replace(' ', '-')}"
 
     def units(self, version: str, which: str) -> list[Unit]:
         commands = self.build(version, which) / "compile_commands.json"
@@ -455,16 +455,14 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run from the command line; the exit status."""
-    made = parser()
-    try:
-        options = made.parse_args(arguments)
-    except SystemExit as end:
-        return USAGE if end.code else 0
-    setup = Setup(
+def setup_of(options: argparse.Namespace) -> Setup:
+    """Where everything is. Raises BenchError where something is not there."""
+    for path in (options.source, options.dependencies, options.cuda_home, options.python, *options.cmake):
+        if not path.exists():
+            raise BenchError(f"{path} does not exist")
+    return Setup(
         source=options.source,
-        commit=options.commit,
+        commit=git("-C", options.source, "rev-parse", "--verify", f"{options.commit}^{{commit}}").strip(),
         folder=options.folder,
         dependencies=options.dependencies,
         cuda_home=options.cuda_home.resolve(),
@@ -473,10 +471,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         work=options.work.absolute(),
         more=tuple(options.more),
     )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run from the command line; the exit status."""
+    made = parser()
     try:
-        bench = Bench(setup, options.results)
+        options = made.parse_args(arguments)
+    except SystemExit as end:
+        return USAGE if end.code else 0
+    try:
+        bench = Bench(setup_of(options), options.results)
         measure(bench, options)
-        text = table(bench.known, setup.commit)
+        text = table(bench.known, bench.setup.commit)
     except BenchError as error:
         print(f"kernel_build: {error}", file=sys.stderr)
         return 1
@@ -491,9 +498,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def measure(bench: Bench, options: argparse.Namespace) -> None:
     """All that was asked for and is not known. Raises BenchError."""
-    for path in (options.source, options.dependencies, options.cuda_home, options.python, *options.cmake):
-        if not path.exists():
-            raise BenchError(f"{path} does not exist")
     works: dict[str, str] = {}  # tree to the last CMake that configured it
     for cmake in options.cmake:
         for which in (PLAIN, PATCHED):

@@ -113,3 +113,11 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
     again = bench.Bench(setup, results)
     assert again.known["one"]["which"] == PATCHED
     assert json.loads(results.read_text())["commit"] == "c" * 40
+
+
+def test_checkouts_and_builds_of_another_commit_are_others(tmp_path: Path) -> None:
+    places = set()
+    for commit in ("c" * 40, "d" * 40):
+        setup = bench.Setup(tmp_path, commit, "k", tmp_path, tmp_path, tmp_path, "12.0a", tmp_path, ())
+        places.add(bench.Bench(setup, tmp_path / "results.jsonl").build("3.31.6", PATCHED))
+    assert len(places) == 2
