@@ -326,15 +326,16 @@ class Bench:
 
     def prove(self, version: str, name: str) -> None:
         """Compile one unit of the patched tree for what was asked for, and for its plain neighbour."""
-        found = [unit for unit in self.units(version, PATCHED) if Path(unit.file).stem.startswith(name)]
-        if not found:
-            raise BenchError(f"--prove {name}: no unit of the patched tree has a file of that name")
+        names = {Path(unit.file).stem: unit for unit in self.units(version, PATCHED)}
+        if name not in names:
+            near = ", ".join(sorted(other for other in names if name in other)) or "none is like it"
+            raise BenchError(f"--prove {name}: no unit of the patched tree has a file of that name ({near})")
         asked = self.setup.archs.replace(".", "")
         for arch in (asked, asked.rstrip("af")):
             key = f"{self.setup.commit} proof {name} {arch}"
             if key not in self.known:
                 out = self.setup.work / "unit.o"
-                done = compiled(found[0], out, arch)
+                done = compiled(names[name], out, arch)
                 seen = fp4_in(self.setup, out) if done["ok"] else {"archs": {}, "instructions": {}}
                 say(
                     f"{name} for sm_{arch}",
@@ -447,7 +448,11 @@ def parser() -> argparse.ArgumentParser:
     add("--archs", default="12.0a", help="TORCH_CUDA_ARCH_LIST of the patched tree (default: %(default)s)")
     add("--sample", type=int, default=0, metavar="N", help="compile N units of each group")
     add("--only", choices=[PLAIN, PATCHED], help="sample this tree only")
-    add("--prove", metavar="NAME", help="compile the unit whose file begins so, and look for FP4 in it")
+    add(
+        "--prove",
+        metavar="NAME",
+        help="compile the unit of that file, without its ending, and look for FP4 in it",
+    )
     add("--results", type=Path, default=RESULTS, metavar="FILE", help="default: %(default)s")
     add("--table", type=Path, metavar="FILE", help="write the table into this file as well")
     add("--work", type=Path, default=ROOT / "build" / "kernel", metavar="DIR", help="default: %(default)s")
