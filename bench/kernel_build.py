@@ -488,7 +488,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         bench = Bench(setup_of(options), options.results)
         measure(bench, options)
-        text = table(bench.known, bench.setup.commit)
+        commits = dict.fromkeys(entry["commit"] for entry in bench.known.values())
+        text = "\n\n".join(table(bench.known, commit) for commit in commits)
     except BenchError as error:
         print(f"kernel_build: {error}", file=sys.stderr)
         return 1
