@@ -228,7 +228,7 @@ def test_the_rendered_unit_is_one_that_systemd_accepts(tmp_path: Path) -> None:
         "systemd_environment": systemd_environment,
     }
     variables = yaml.safe_load((ROLE / "defaults/main.yml").read_text()) | {
-        "plan": {"root": str(tmp_path)},
+        "plan": {"root": str(tmp_path), "launch": {"port": 30000, **profile["launch"]}},
         "release_venv": str(tmp_path / "venvs" / "0123456789ab"),
         "sglang_server_release": release.name,
         "__sglang_server_arguments": launch_args({"port": 30000, **profile["launch"]}),
