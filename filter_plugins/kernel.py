@@ -5,8 +5,6 @@ A wheel is judged by what the module kernel_wheel_facts saw in it.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -255,12 +253,6 @@ def kernel_parts(
     }
 
 
-def kernel_fingerprint(parts: Mapping[str, Any]) -> str:
-    """The hash of all that goes into a kernel wheel."""
-    text = json.dumps(parts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:SHORT]
-
-
 def kernel_reasons(
     parts: Mapping[str, Any], last: Mapping[str, Any] | None, rebuild: bool = False
 ) -> list[str]:
@@ -357,7 +349,6 @@ class FilterModule:
             "toolkit_name": toolkit_name,
             "builder_refusals": builder_refusals,
             "kernel_parts": kernel_parts,
-            "kernel_fingerprint": kernel_fingerprint,
             "kernel_reasons": kernel_reasons,
             "proof_wanted": proof_wanted,
             "proof_summary": proof_summary,

@@ -32,6 +32,11 @@ def fingerprint(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def short_id(value: Any) -> str:
+    """The beginning of the fingerprint of data, for the name of what is made of it."""
+    return fingerprint(value)[:SHORT]
+
+
 def profile_launch(profile: Mapping[str, Any], stack: Mapping[str, Any]) -> dict[str, Any]:
     """The launch options of a profile for the SGLang of a stack.
 
@@ -73,7 +78,7 @@ def deployment_plan(
     if compiler and not toolkit:
         lock["build"] += compiler["wheels"]
     files = dict(profile["checkpoint"]["files"])
-    model = f"{profile['name']}-{fingerprint(files)[:SHORT]}"
+    model = f"{profile['name']}-{short_id(files)}"
     return {
         "root": root,
         "stack": dict(stack),
@@ -131,7 +136,7 @@ def plan_toolkit(
     if "wheels" in asked:
         wheels = list(lock.get("toolkit", ()))
         parts = sorted([wheel["file"], wheel["sha256"]] for wheel in wheels)
-        home = f"{folder}/{asked['version']}-{fingerprint(parts)[:SHORT]}"
+        home = f"{folder}/{asked['version']}-{short_id(parts)}"
         return toolkit | {"source": "wheels", "home": home, "wheels": wheels}
     if "package" in asked:
         toolkit |= {"source": "package", "package": asked["package"]}
@@ -153,7 +158,7 @@ def plan_wheels(plan: Mapping[str, Any], kernel: Mapping[str, str] | None = None
 
 def venv_id(plan: Mapping[str, Any], kernel: Mapping[str, str] | None = None) -> str:
     """The name of an environment: a hash of its lock, the kernel wheel's SHA-256 and the Python ABI."""
-    return fingerprint([plan["lock_id"], kernel["sha256"] if kernel else None, plan["lock"]["abi"]])[:SHORT]
+    return short_id([plan["lock_id"], kernel["sha256"] if kernel else None, plan["lock"]["abi"]])
 
 
 def release_id(
@@ -161,7 +166,7 @@ def release_id(
 ) -> str:
     """The name of a release: stack, profile, and a hash of venv, model, arguments and variables."""
     parts = [venv, plan["model"], list(launch), dict(environment)]
-    return f"{plan['stack']['name']}.{plan['profile']['name']}.{fingerprint(parts)[:SHORT]}"
+    return f"{plan['stack']['name']}.{plan['profile']['name']}.{short_id(parts)}"
 
 
 def wheel_bundles(
@@ -192,7 +197,7 @@ def file_bundles(
         bundles[-1]["files"].append(name)
         bundles[-1]["bytes"] += size
     for number, bundle in enumerate(bundles, 1):
-        bundle["id"] = fingerprint(bundle["files"])[:SHORT]
+        bundle["id"] = short_id(bundle["files"])
         bundle["note"] = (
             f"bundle {number} of {len(bundles)}, {len(bundle['files'])} {what}, "
             f"{bundle['bytes'] / (1 << 20):.0f} MiB"
@@ -392,6 +397,7 @@ class FilterModule:
 
     def filters(self) -> dict[str, Any]:
         return {
+            "short_id": short_id,
             "profile_launch": profile_launch,
             "deployment_plan": deployment_plan,
             "plan_wheels": plan_wheels,

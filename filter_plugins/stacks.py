@@ -229,11 +229,9 @@ def toolkit_problems(
     """
     top: YamlPath = ("cuda_toolkit",)
     version = toolkit["version"]
-    if compiled and not cuda:
-        pass
-    elif not cuda:
+    if not cuda and not compiled:
         yield top, "cuda_toolkit: the stack has no cuda, so nothing of it is compiled; take cuda_toolkit out"
-    elif cuda.split(".")[0] != version.split(".")[0]:
+    if cuda and cuda.split(".")[0] != version.split(".")[0]:
         yield (
             (*top, "version"),
             f"cuda_toolkit.version: a toolkit of CUDA {version} compiles nothing for a torch of CUDA {cuda}; "

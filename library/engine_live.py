@@ -51,19 +51,18 @@ unseen:
 
 import http.client
 import json
-import urllib.request
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.loopback import ask_directly
 
 TIMEOUT = 30.0  # the scheduler answers it between two steps
 
 
 def read_info(url: str) -> dict[str, Any]:
     """What `/server_info` tells. Raises OSError or ValueError in a sentence."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback, whatever proxy is set
     try:
-        with opener.open(f"{url}/server_info", timeout=TIMEOUT) as reply:
+        with ask_directly(f"{url}/server_info", TIMEOUT) as reply:
             info = json.load(reply)
     except http.client.HTTPException as error:
         raise OSError(f"{type(error).__name__}: {error}") from error

@@ -89,12 +89,11 @@ log:
 import http.client
 import re
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.listeners import port_holder
+from ansible.module_utils.loopback import ask_directly
 
 STEP = 0.5
 # SGLang begins its own lines with the time; Python's warnings tell an operator nothing.
@@ -164,12 +163,11 @@ def describe(phase: str, unit: str, state: dict[str, str], seconds: float, log: 
 
 
 def answers(url: str) -> bool:
-    """Whether the health route says 200. Loopback is asked directly, whatever proxy the environment names."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    """Whether the health route says 200."""
     try:
-        with opener.open(url, timeout=HEALTH_TIMEOUT) as reply:
+        with ask_directly(url, HEALTH_TIMEOUT) as reply:
             return reply.status == 200
-    except (OSError, http.client.HTTPException, urllib.error.URLError):
+    except (OSError, http.client.HTTPException):
         return False
 
 

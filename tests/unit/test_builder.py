@@ -33,7 +33,6 @@ from kernel import (
     build_wheels,
     builder_refusals,
     first_with,
-    kernel_fingerprint,
     kernel_lines,
     kernel_parts,
     kernel_reasons,
@@ -42,6 +41,7 @@ from kernel import (
     proof_wanted,
     toolkit_name,
 )
+from plan import short_id
 from tiny_kernel import repository
 
 RunModule = Callable[..., dict[str, Any]]
@@ -163,14 +163,14 @@ def other_lock(kind: str, name: str) -> dict[str, Any]:
 def test_each_part_changes_the_fingerprint_and_is_named_as_the_reason(
     changed: dict[str, Any], name: str
 ) -> None:
-    assert kernel_fingerprint(changed) != kernel_fingerprint(parts())
+    assert short_id(changed) != short_id(parts())
     (reason,) = kernel_reasons(changed, {"parts": parts(), "file": "x.whl"})
     assert reason.startswith(f"{name}: ")
     assert " -> " in reason
 
 
 def test_the_order_of_keys_and_what_does_not_go_in_leave_the_fingerprint() -> None:
-    assert kernel_fingerprint(dict(reversed(parts().items()))) == kernel_fingerprint(parts())
+    assert short_id(dict(reversed(parts().items()))) == short_id(parts())
     assert parts(other_lock("wheels", "flask")) == parts()
     assert parts(other_plan(commit="6" * 40)) == parts()
 
