@@ -58,7 +58,7 @@ MIB = 1 << 20
 
 # Tasks of the roles whose starts are the marks of a phase.
 FIRST, ASK, INSTALL = "Make the user", "Ask which wheels the node lacks", "Start the installation"
-ROLES = ("release", "progress")
+ROLES = ("release", "node_wheels", "progress")
 
 AT = "/opt/sglang"
 WORK = "/opt/bench"  # beside it, on the same file system

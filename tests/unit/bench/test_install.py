@@ -9,6 +9,7 @@ from typing import Any
 
 import install
 import pytest
+import yaml
 from engine import BenchError
 from install import GROUPS, TABLES, Bench, Line, Pass, Results, cell, disk_kind, locked_wheels, missing, table
 from lab_nodes import Lab, Node, call, on_all, seconds_between
@@ -47,6 +48,17 @@ def test_the_time_of_a_phase_is_between_two_starts(
     first: str, last: str, roles: tuple[str, ...], seconds: float
 ) -> None:
     assert seconds_between(EVENTS, first, last, roles) == seconds
+
+
+def test_the_marks_of_the_phases_are_tasks_of_the_roles() -> None:
+    tasks = [
+        task["name"]
+        for role in install.ROLES
+        for path in (install.ROOT / "roles" / role / "tasks").glob("*.yml")
+        for task in yaml.safe_load(path.read_text())
+    ]
+    for mark in (install.FIRST, install.ASK, install.INSTALL):
+        assert tasks.count(mark) == 1
 
 
 @pytest.mark.parametrize(
