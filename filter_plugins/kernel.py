@@ -253,6 +253,46 @@ def kernel_parts(
     }
 
 
+def carried_problems(kept: Mapping[str, Any], plan: Mapping[str, Any], fingerprint: str) -> list[str]:
+    """Why a wheel that was built elsewhere is not the stack's, as far as that is seen without its source.
+
+    `kept` is the result of kernel_wheel_kept for the fingerprint that the operator named.
+    """
+    record, stack = kept["record"], plan["stack"]
+    if record is None:
+        there = ", ".join(item["fingerprint"] for item in kept["built"]) or "none"
+        return [
+            f"sgl_kernel_fingerprint: the wheelhouse has no whole kernel wheel of fingerprint {fingerprint} "
+            f"(of stack {stack['name']}: {there}): unpack a kit that holds it, or leave it out to build one"
+        ]
+    asked = stack["kernel"]["source"]
+    locked = {wheel["file"]: wheel["sha256"] for wheel in plan["lock"]["wheels"] if wheel["name"] == "torch"}
+    wanted = {
+        "torch": locked,
+        "python": plan["lock"]["abi"],
+        "platform": plan["lock"]["platform"],
+        "archs": list(asked["archs"]),
+        "options": dict(asked.get("options", {})),
+        "patches": list(asked["patches"]),
+    }
+    came = record["parts"] | {"patches": [patch["name"] for patch in record["patches"]]}
+    problems = [
+        f"its {name} is {part_text(came.get(name))}, the stack's {part_text(value)}"
+        for name, value in wanted.items()
+        if came.get(name) != value
+    ]
+    if record["stack"] != stack["name"]:
+        problems.insert(0, f"it was built for stack {record['stack']}")
+    if not record["commit"].startswith(asked["commit"]):
+        problems.append(f"its commit is {record['commit'][:SHORT]}, the stack's {asked['commit'][:SHORT]}")
+    if not problems:
+        return []
+    return [
+        f"sgl_kernel_fingerprint: {record['file']} is not the kernel of stack {stack['name']}: "
+        f"{'; '.join(problems)}. Unpack the kit of this stack, or leave it out to build one"
+    ]
+
+
 def kernel_reasons(
     parts: Mapping[str, Any], last: Mapping[str, Any] | None, rebuild: bool = False
 ) -> list[str]:
@@ -329,6 +369,22 @@ def kernel_lines(
     ]
 
 
+def kit_lines(kit: Mapping[str, Any], stack: Mapping[str, Any] | None = None) -> list[str]:
+    """What an offline kit holds, of the result of wheel_kit. `stack` is the one that was packed."""
+    lines = [f"{len(kit['wheels'])} files, lock {kit['lock']}"]
+    lines += [
+        f"kernel wheel {kernel['file']} of stack {kernel['stack']}: to take it and build nothing, set "
+        f"sgl_kernel_fingerprint: {kernel['fingerprint']}"
+        for kernel in kit["kernels"]
+    ]
+    if stack and "source" in stack["kernel"] and not kit["kernels"]:
+        lines.append(
+            "no kernel wheel: this wheelhouse has none that was built for the stack. Build it first with "
+            "site.yml --tags sgl_kernel, or carry the source as well (sgl_kernel_archive_to)"
+        )
+    return lines
+
+
 def first_with(hosts: Sequence[str], values: Sequence[Any], value: Any) -> str:
     """The first host that has a value; `values` are those of the hosts in their order."""
     return next(host for host, other in zip(hosts, values, strict=True) if other == value)
@@ -349,10 +405,12 @@ class FilterModule:
             "toolkit_name": toolkit_name,
             "builder_refusals": builder_refusals,
             "kernel_parts": kernel_parts,
+            "carried_problems": carried_problems,
             "kernel_reasons": kernel_reasons,
             "proof_wanted": proof_wanted,
             "proof_summary": proof_summary,
             "build_record": build_record,
             "kernel_lines": kernel_lines,
+            "kit_lines": kit_lines,
             "first_with": first_with,
         }

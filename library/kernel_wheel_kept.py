@@ -17,9 +17,8 @@ options:
     type: path
     required: true
   fingerprint:
-    description: The fingerprint that is wanted.
+    description: The fingerprint that is wanted. Without it the newest wheel of the stack is.
     type: str
-    required: true
   stack:
     description: The stack; RV(last) is the newest wheel that was built for it.
     type: str
@@ -63,6 +62,16 @@ last:
   description: What is kept beside the newest wheel of the stack; null where there is none.
   type: dict
   returned: success
+files:
+  description: SHA-256 by file name of what carries the wheel to another wheelhouse, the wheel and what is
+    kept beside it; empty where there is none.
+  type: dict
+  returned: success
+built:
+  description: The C(fingerprint), C(file) and C(built) (time) of each wheel of the stack, the newest last.
+  type: list
+  elements: dict
+  returned: success
 """
 
 import datetime
@@ -72,34 +81,25 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.durable import read_json, sync_folder, write_json
+from ansible.module_utils.durable import sync_folder, write_json
 from ansible.module_utils.hashed_files import sha256_of, unverified
+from ansible.module_utils.kept_kernels import ENDING, drop, records
 from ansible.module_utils.wheels import locked
-
-ENDING = ".kernel.json"
 
 ARGUMENTS = {
     "path": {"type": "path", "required": True},
-    "fingerprint": {"type": "str", "required": True},
+    "fingerprint": {"type": "str"},
     "stack": {"type": "str", "required": True},
     "wheel": {"type": "path"},
     "record": {"type": "dict", "default": {}},
 }
 
 
-def records(house: Path) -> list[dict[str, Any]]:
-    """What is kept beside the wheels that were built, the newest last."""
-    there = (read_json(path) for path in house.glob(f"*.whl{ENDING}"))
-    return sorted((record for record in there if record), key=lambda record: str(record["built"]))
-
-
 def keep(house: Path, wheel: Path, record: dict[str, Any]) -> None:
     """Bring a wheel in: first the wheel, then the file that declares it."""
     for old in records(house):
         if old["fingerprint"] == record["fingerprint"]:
-            (house / f"{old['file']}{ENDING}").unlink(missing_ok=True)
-            if old["file"] != wheel.name:
-                (house / old["file"]).unlink(missing_ok=True)
+            drop(house, old, but=wheel.name)
     beside = house / f".{wheel.name}"
     shutil.copyfile(wheel, beside)
     with beside.open("rb") as stream:
@@ -113,14 +113,20 @@ def keep(house: Path, wheel: Path, record: dict[str, Any]) -> None:
 def found(house: Path, wanted: dict[str, Any], remember: bool) -> dict[str, Any]:
     """The module's result without changes."""
     there = records(house)
-    record = next((item for item in there if item["fingerprint"] == wanted["fingerprint"]), None)
+    of_stack = [item for item in there if item["stack"] == wanted["stack"]]
+    last = of_stack[-1] if of_stack else None
+    record = last
+    if wanted["fingerprint"]:
+        record = next((item for item in there if item["fingerprint"] == wanted["fingerprint"]), None)
     if record and unverified(house, {record["file"]: record["sha256"]}, remember):
         record = None
-    return {
-        "kernel": {"file": record["file"], "sha256": record["sha256"]} if record else None,
-        "record": record,
-        "last": next((item for item in reversed(there) if item["stack"] == wanted["stack"]), None),
-    }
+    kernel = {"file": record["file"], "sha256": record["sha256"]} if record else None
+    files = {}
+    if kernel:
+        beside = f"{kernel['file']}{ENDING}"
+        files = {kernel["file"]: kernel["sha256"], beside: sha256_of(house / beside)}
+    built = [{key: item[key] for key in ("fingerprint", "file", "built")} for item in of_stack]
+    return {"kernel": kernel, "record": record, "last": last, "files": files, "built": built}
 
 
 def main() -> None:
@@ -128,6 +134,8 @@ def main() -> None:
     wanted = module.params
     house, wheel = Path(wanted["path"]), Path(wanted["wheel"]) if wanted["wheel"] else None
     remember = not module.check_mode
+    if wheel and not wanted["fingerprint"]:
+        module.fail_json(msg=f"{wheel} needs a fingerprint to be kept by")
     try:
         if wheel is None:
             module.exit_json(changed=False, **found(house, wanted, remember))

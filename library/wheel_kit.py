@@ -9,6 +9,8 @@ short_description: Pack the wheels of a lock into an offline kit, or unpack one
 description:
   - A kit is one tar archive. Its first member is V(manifest.json), which names the lock and every other
     member with SHA-256 and size; then come the stack's file and its lock, and the wheels.
+  - A kernel wheel that was built for the stack is a member like any other, with the file beside it that
+    declares it to M(kernel_wheel_kept).
   - Packing verifies each wheel first and renames the finished archive into place. Unpacking takes only what
     the manifest names, and a wheel enters the wheelhouse only when it is whole and its hash is right.
 options:
@@ -36,7 +38,7 @@ options:
     description: File name of the stack to pack.
     type: str
   wheels:
-    description: Wheel file name to SHA-256, as in the lock to pack.
+    description: Wheel file name to SHA-256, as in the lock to pack, and of a built kernel both of its files.
     type: dict
     default: {}
 attributes:
@@ -68,6 +70,12 @@ lock:
   description: File name of the kit's lock.
   type: str
   returned: always
+kernels:
+  description: The C(file), C(fingerprint) and C(stack) of each built kernel wheel of the kit, once it is in
+    the wheelhouse.
+  type: list
+  elements: dict
+  returned: always
 bytes:
   description: Size of the archive.
   type: int
@@ -81,12 +89,14 @@ import os
 import shutil
 import tarfile
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.durable import sync_folder
+from ansible.module_utils.durable import read_json, sync_folder
 from ansible.module_utils.hashed_files import BLOCK, sha256_of, unverified
+from ansible.module_utils.kept_kernels import ENDING
 from ansible.module_utils.progress import mib
 from ansible.module_utils.wheels import SPARE, locked
 
@@ -240,7 +250,8 @@ def packed(module: AnsibleModule, kit: Path, house: Path, stacks: Path) -> dict[
     changed = manifest is None or known_manifest(kit) != manifest
     if changed and manifest and not module.check_mode:
         pack(kit, house, stacks, manifest)
-    return {"changed": changed, "wheels": sorted(wheels), "lock": lock}
+    kernels = kernels_in(house, wheels)
+    return {"changed": changed, "wheels": sorted(wheels), "lock": lock, "kernels": kernels}
 
 
 def unpacked(module: AnsibleModule, kit: Path, house: Path, stacks: Path) -> dict[str, Any]:
@@ -255,7 +266,14 @@ def unpacked(module: AnsibleModule, kit: Path, house: Path, stacks: Path) -> dic
     if missing and not module.check_mode:
         unpack(kit, house, missing)
         unverified(house, wheels)
-    return {"changed": bool(missing), "wheels": sorted(missing), "lock": manifest["lock"]}
+    kernels = kernels_in(house, wheels)
+    return {"changed": bool(missing), "wheels": sorted(missing), "lock": manifest["lock"], "kernels": kernels}
+
+
+def kernels_in(house: Path, names: Iterable[str]) -> list[dict[str, Any]]:
+    """Of these files, the built kernel wheels that the wheelhouse has."""
+    there = [read_json(house / name) for name in sorted(names) if name.endswith(ENDING)]
+    return [{key: record[key] for key in ("file", "fingerprint", "stack")} for record in there if record]
 
 
 def main() -> None:

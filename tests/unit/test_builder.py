@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import json
 import os
 import sys
 import tarfile
@@ -12,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import builder_facts
+import kernel_archive
+import kernel_prune
 import kernel_source
 import kernel_wheel_build
 import kernel_wheel_kept
@@ -32,6 +36,7 @@ from kernel import (
     build_limits,
     build_wheels,
     builder_refusals,
+    carried_problems,
     first_with,
     kernel_lines,
     kernel_parts,
@@ -422,6 +427,124 @@ def test_a_rebuilt_wheel_takes_the_place_of_the_old_one(
     assert kept("f00d")["kernel"] == second["kernel"]
 
 
+def test_without_a_fingerprint_the_newest_of_the_stack_is_found_with_all_that_carries_it(
+    tmp_path: Path, kept: Callable[..., dict[str, Any]], run_module: RunModule
+) -> None:
+    assert kept("")["files"] == {}
+    kept("f00d", "one")
+    kept("cafe", "two")
+    found = kept("")
+    assert [item["fingerprint"] for item in found["built"]] == ["f00d", "cafe"]
+    assert found["kernel"] == kept("cafe")["kernel"]
+    assert found["files"] == {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in (tmp_path / "house").glob("*cafe*")
+    }
+    assert len(found["files"]) == 2
+    said = run_module(
+        kernel_wheel_kept, path=str(tmp_path), stack="demo", wheel=str(tmp_path / "house/none.whl")
+    )["msg"]
+    assert "needs a fingerprint" in said
+
+
+def carried(**record: Any) -> dict[str, Any]:
+    """What kernel_wheel_kept finds of a wheel that was carried here, built for PLAN but for `record`."""
+    made = parts()
+    given = {
+        "stack": PLAN["stack"]["name"],
+        "file": "k.whl",
+        "commit": PLAN["stack"]["kernel"]["source"]["commit"] + "0",
+        "parts": made,
+        "patches": [{"name": name} for name in PLAN["stack"]["kernel"]["source"]["patches"]],
+    }
+    return {"record": given | record, "built": [{"fingerprint": "f00d"}]}
+
+
+@pytest.mark.parametrize(
+    ("kept", "why"),
+    [
+        pytest.param(carried(stack="other"), "it was built for stack other", id="stack"),
+        pytest.param(carried(commit="abc"), "its commit is abc, the stack's", id="commit"),
+        pytest.param(carried(patches=[{"name": "mine"}]), "its patches is mine", id="patches"),
+        pytest.param(carried(parts=parts() | {"archs": ["10.0a"]}), "its archs is 10.0a", id="archs"),
+        pytest.param(carried(parts=parts() | {"torch": {"t.whl": "0"}}), "its torch is t.whl 0", id="torch"),
+        pytest.param(
+            {"record": None, "built": [{"fingerprint": "f00d"}]},
+            "has no whole kernel wheel of fingerprint cafe (of stack demo: f00d)",
+            id="none",
+        ),
+    ],
+)
+def test_a_carried_wheel_that_is_not_the_stacks_is_refused(kept: dict[str, Any], why: str) -> None:
+    (said,) = carried_problems(kept, PLAN, "cafe")
+    assert why in said
+
+
+def test_a_carried_wheel_of_the_stack_is_taken_whatever_compiled_it() -> None:
+    assert carried_problems(carried(parts=parts() | {"compiler": "another"}), PLAN, "f00d") == []
+
+
+# --- what older builds left ----------------------------------------------------------------------
+
+
+def test_older_wheels_and_what_their_builds_left_go(
+    tmp_path: Path, kept: Callable[..., dict[str, Any]], run_module: RunModule
+) -> None:
+    folder, house = tmp_path / "kernel", tmp_path / "house"
+    for number, name in enumerate(("aa", "bb", "cc", "dd")):
+        for kind in ("sources", "venvs", "builds"):
+            (folder / kind / name / "deep").mkdir(parents=True)
+            os.utime(folder / kind / name, (number, number))
+        log = folder / "logs" / f"{name}.log"
+        log.parent.mkdir(exist_ok=True)
+        log.write_text("")
+        os.utime(log, (number, number))
+        kept(name, name)
+        (sidecar,) = house.glob(f"*0{name}-*.kernel.json")
+        record = json.loads(sidecar.read_text()) | {
+            "build": {"log": str(log)},
+            "built": f"2026-01-0{number + 1}",
+        }
+        sidecar.write_text(json.dumps(record))
+    kept("ee", "of another stack", stack="another")
+    (other,) = house.glob("*0ee-*.kernel.json")
+    other.write_text(json.dumps(json.loads(other.read_text()) | {"build": {"log": "elsewhere"}}))
+    given = {
+        "path": str(folder),
+        "house": str(house),
+        "stack": "demo",
+        "fingerprint": "aa",
+        "using": [str(folder / "venvs" / "aa")],
+        "keep": 2,
+    }
+
+    def left() -> dict[str, list[str]]:
+        wheels = sorted(path.name[10:12] for path in house.glob("*.whl"))
+        kinds = {
+            kind: sorted(path.name for path in (folder / kind).iterdir())
+            for kind in ("sources", "venvs", "builds", "logs")
+        }
+        return {"wheels": wheels} | kinds
+
+    whole = left()
+    told = run_module(kernel_prune, **given, check=True)
+    assert left() == whole
+    with alone(folder, "r", "a build"):
+        busy = run_module(kernel_prune, **given)
+        assert (busy["changed"], left()) == (False, whole)
+        assert "a build" in busy["busy"]
+    done = run_module(kernel_prune, **given)
+    assert done["removed"] == told["removed"]
+    assert left() == {
+        "wheels": ["aa", "cc", "dd", "ee"],
+        "sources": ["cc", "dd"],
+        "venvs": ["aa", "cc", "dd"],
+        "builds": ["cc", "dd"],
+        "logs": ["aa.log", "bb.log", "cc.log", "dd.log"],  # bb's is among the newest of no wheel
+    }
+    assert not run_module(kernel_prune, **given)["changed"]
+
+
 # --- the source ----------------------------------------------------------------------------------
 
 
@@ -484,6 +607,44 @@ def test_an_archive_needs_its_repository_with_the_commit(
     assert Path(done["dependencies"], "some/file").is_file()
     assert done["archive_sha256"]
     assert not run_module(kernel_source, **given, commit=origin[1])["changed"]
+
+
+def test_what_one_build_fetched_is_packed_for_a_controller_without_network(
+    tmp_path: Path, run_module: RunModule, origin: tuple[Path, str]
+) -> None:
+    there = run_module(
+        kernel_source, path=str(tmp_path / "there"), repository=str(origin[0]), commit=origin[1]
+    )
+    fetched, archive = tmp_path / "_deps", tmp_path / "a.tar"
+    given = {
+        "path": str(archive),
+        "repository": there["source"],
+        "commit": there["commit"],
+        "fetched": str(fetched),
+    }
+    assert "only a build that has configured" in run_module(kernel_archive, **given)["msg"]
+    for name in ("some-src/.git", "some-build", "other-src"):
+        (fetched / name).mkdir(parents=True)
+    (fetched / "some-src/file").write_text("text")
+    assert run_module(kernel_archive, **given, check=True)["dependencies"] == ["other", "some"]
+    assert not archive.exists()
+    done = run_module(kernel_archive, **given)
+    assert done["changed"]
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".a.tar")] == []
+    again = run_module(
+        kernel_source,
+        path=str(tmp_path / "island"),
+        repository="https://nowhere.invalid",
+        archive=str(archive),
+        commit=origin[1],
+    )
+    assert (again["commit"], again["archive_sha256"]) == (origin[1], done["sha256"])
+    assert Path(again["source"], "sgl-kernel/file").read_text() == "text"
+    assert Path(again["dependencies"], "some/file").read_text() == "text"
+    assert sorted(path.name for path in Path(again["dependencies"]).iterdir()) == ["other", "some"]
+    assert not Path(again["dependencies"], "some/.git").exists()
+    said = run_module(kernel_archive, **given | {"path": str(tmp_path / "no/a.tar")})["msg"]
+    assert f"the folder {tmp_path}/no is not there" in said
 
 
 def test_the_builder_is_looked_at(tmp_path: Path, run_module: RunModule) -> None:

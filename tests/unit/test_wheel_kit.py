@@ -10,9 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import kernel_wheel_kept
 import pytest
 import wheel_kit
 from ansible.module_utils.hashed_files import sha256_of
+from kernel import kit_lines
 from tiny_wheels import make_wheel
 
 RunModule = Callable[..., dict[str, Any]]
@@ -102,6 +104,23 @@ def test_a_kit_is_unpacked_once(kit: Kit) -> None:
     for check in (True, False):
         again = kit.unpack(check=check)
         assert (again["changed"], again["wheels"]) == (False, [])
+
+
+def test_a_built_kernel_travels_with_the_file_that_declares_it(kit: Kit, run_module: RunModule) -> None:
+    (kit.here / "built").mkdir()
+    built = make_wheel(kit.here / "built", "kernel")
+    given = {"stack": "demo", "fingerprint": "f00d"}
+    entered = run_module(
+        kernel_wheel_kept, path=str(kit.here), wheel=str(kit.here / "built" / built["file"]), **given
+    )
+    kernel = {"file": built["file"], "fingerprint": "f00d", "stack": "demo"}
+    assert kit.pack(wheels=kit.wheels | entered["files"])["kernels"] == [kernel]
+    assert kit.unpack()["kernels"] == [kernel]
+    arrived = run_module(kernel_wheel_kept, path=str(kit.there), **given)
+    assert (arrived["kernel"], arrived["record"]) == (entered["kernel"], entered["record"])
+    (line,) = [line for line in kit_lines(kit.unpack()) if "kernel" in line]
+    assert "set sgl_kernel_fingerprint: f00d" in line
+    assert "no kernel wheel" in kit_lines(kit.pack(), {"kernel": {"source": {}}})[-1]
 
 
 def test_only_what_is_missing_or_torn_is_unpacked(kit: Kit) -> None:
