@@ -1,6 +1,6 @@
 # Two commands do all of their own set-up: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-unit lint lock clean
+.PHONY: help demo test test-full test-unit lint docs lock clean
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
@@ -33,6 +33,10 @@ lint: ## ansible-lint (production profile), ruff, mypy, ansible-config
 	ruff format --check .
 	mypy module_utils filter_plugins
 	ansible-lint --nocolor
+
+docs: ## write the reference, docs/, from argument specs, module docs and the catalogue
+	@tools/setup.sh unit
+	@python tools/docs.py
 
 lock: ## lock the controller's own packages again
 	@tools/setup.sh unit

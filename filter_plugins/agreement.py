@@ -244,9 +244,15 @@ def node_tags(abi: str, platform: str) -> set[Tag]:
 
 
 def node_cuda_problems(
+    facts: Mapping[str, Any], stack: Mapping[str, Any], data: Mapping[str, Any]
+) -> list[str]:
+    """Why a node's driver and toolkit do not fit a stack's CUDA; `data` is catalog/cuda.yml."""
+    return list(_cuda_problems(stack, facts, data))
+
+
+def _cuda_problems(
     stack: Mapping[str, Any], facts: Mapping[str, Any], data: Mapping[str, Any]
 ) -> Iterator[str]:
-    """The node's driver and toolkit against the stack's CUDA; `data` is catalog/cuda.yml."""
     cuda = stack.get("cuda")
     if not cuda:
         return
@@ -300,5 +306,5 @@ class FilterModule:
         return {
             "agreement_problems": agreement_problems,
             "stack_places": stack_places,
-            "node_cuda_problems": lambda facts, stack, data: list(node_cuda_problems(stack, facts, data)),
+            "node_cuda_problems": node_cuda_problems,
         }

@@ -259,24 +259,24 @@ def test_a_wheel_of_another_python_or_platform_is_refused(tags: str, fits: bool)
     ],
 )
 def test_the_nodes_driver_and_toolkit_are_compared_with_the_stack(facts: Any, words: list[str]) -> None:
-    found = list(node_cuda_problems(STACK, facts, CUDA))
+    found = node_cuda_problems(facts, STACK, CUDA)
     assert len(found) == bool(words)
     assert [word for word in words if word not in found[0]] == []
 
 
 def test_an_old_toolkit_of_the_right_major_is_refused_too() -> None:
-    (problem,) = node_cuda_problems(STACK | {"cuda": "12.8"}, {"toolkit": "12.8.1"}, CUDA)
+    (problem,) = node_cuda_problems({"toolkit": "12.8.1"}, STACK | {"cuda": "12.8"}, CUDA)
     assert "12.8.1" in problem
     assert "12.9" in problem
 
 
 def test_a_stack_without_cuda_needs_no_driver() -> None:
     stack = {key: value for key, value in STACK.items() if key != "cuda"}
-    assert list(node_cuda_problems(stack, {"driver": None}, CUDA)) == []
+    assert node_cuda_problems({"driver": None}, stack, CUDA) == []
 
 
 def test_a_cuda_that_the_catalogue_does_not_know_is_said() -> None:
-    (problem,) = node_cuda_problems(STACK | {"cuda": "14.0"}, {"driver": "700"}, CUDA)
+    (problem,) = node_cuda_problems({"driver": "700"}, STACK | {"cuda": "14.0"}, CUDA)
     assert "catalog/cuda.yml names no driver for CUDA 14" in problem
 
 
