@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import pytest
 from integration.harness import GOOD_MODEL, REPO, ROOT, Node, Playbooks, Run, difference
+from unit.rendered import rendered_commands
+from unit.sglang_parser import FOLDER, question, read_answer
 
 REPORTS = {"report.json", "junit.xml", "report.md", "report.html", "gate.prom"}
 
@@ -138,6 +140,14 @@ def test_the_server_runs_with_the_arguments_that_its_release_asked_for(deployed:
     live = json.loads(deployed.run("curl", "--silent", "http://127.0.0.1:30000/server_info"))
     assert {"attention_backend", "context_length", "port"} <= asked.keys()
     assert {name: live[name] for name in asked} == asked
+
+
+def test_sglangs_own_parser_takes_every_command_of_the_catalogue(deployed: Node) -> None:
+    commands = rendered_commands("0.5.9")
+    assert len(commands) > 5
+    told = read_answer(deployed.run(*question(f"{ROOT}/current/venv/bin/python", commands)))
+    assert (told["version"], told["refused"]) == ("0.5.9", {})
+    assert told["options"] == json.loads((FOLDER / "0.5.9.json").read_text())
 
 
 def test_nothing_of_the_server_can_be_reached_from_another_machine(deployed: Node) -> None:

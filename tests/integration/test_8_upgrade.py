@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 from integration.harness import LAB, LAB_TOOL, MODEL, REPO, ROOT, URL, Node, Playbooks, Run, wait_for
+from unit.rendered import rendered_commands
+from unit.sglang_parser import FOLDER, question, read_answer
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
 
@@ -160,6 +162,17 @@ def test_the_newer_engine_is_gated_and_serves(upgrade: Change, older: Node) -> N
     assert "llm_gate" in upgrade.run.actions
     assert version(older) == "0.5.23"
     assert older.linked("current") == upgrade.release
+
+
+def test_the_parser_of_the_newer_engine_takes_every_command_of_the_catalogue(
+    upgrade: Change, older: Node
+) -> None:
+    commands = rendered_commands("0.5.23")
+    assert len(commands) > 5
+    python = f"{ROOT}/releases/{upgrade.release}/venv/bin/python"
+    told = read_answer(older.run(*question(python, commands)))
+    assert (told["version"], told["refused"]) == ("0.5.23", {})
+    assert told["options"] == json.loads((FOLDER / "0.5.23.json").read_text())
 
 
 def test_the_way_back_is_gated_and_leads_to_the_release_before(

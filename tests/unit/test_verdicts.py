@@ -14,6 +14,7 @@ import pytest
 import yaml
 from packaging.specifiers import SpecifierSet
 from plan import profile_launch
+from rendered import rendered_commands
 from run_play import run_play
 from sglang_parser import FOLDER, ask_parser
 from stacks import schema_problems, stack_lines
@@ -821,6 +822,20 @@ def test_no_option_of_sglang_is_taken_for_the_beginning_of_a_judged_one(version:
         told = option_texts({name: "x"}, SHIPPED)
         main = {alias: option for option, others in SHIPPED["aliases"].items() for alias in others}
         assert list(told) == [main.get(name, name)], f"{name} is not among {sorted(judged)}"
+
+
+@pytest.mark.parametrize(
+    ("profile", "version"),
+    [(profile, version) for version in OPTIONS for profile in rendered_commands(version)],
+)
+def test_a_profile_renders_only_options_and_values_that_the_version_has(profile: str, version: str) -> None:
+    known, option = OPTIONS[version], ""
+    for word in rendered_commands(version)[profile]:
+        if word.startswith("--"):
+            option = word.removeprefix("--").replace("-", "_")
+            assert option in known
+        elif known[option]:
+            assert word in known[option]
 
 
 @pytest.mark.full
